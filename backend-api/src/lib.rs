@@ -1,0 +1,122 @@
+//! The contract between tensor code and the devices that run it: what a backend implements and what a caller may
+//! rely on. Nothing here knows a backend by name.
+//!
+//! A [`Backend`] owns [`Storage`] and implements op families: [`UnaryOps`], [`BinaryOps`], [`CompareOps`],
+//! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`MatmulOps`]; [`AllOps`] is all of them. A call is validated once,
+//! by the constructor of its plan (for example [`Reduce`](ops::reduce::Reduce)), which infers shapes, checks dtypes
+//! and brings the loops into [canonical form](Nest). A backend only executes plans: it never returns a shape error.
+//! What it does check, with the plan's `check`, is that the storages it is handed are those the plan was made for.
+//!
+//! The rest of this page is the contract of results. Every clause is tested by the `congruent-conformance` crate.
+//!
+//! # Floats
+//!
+//! - IEEE 754 throughout: NaN and ±∞ propagate, subnormals are kept, nothing is compiled with fast-math, and f32 is
+//!   never replaced by TF32 unless a backend was told so.
+//! - `+ − × ÷ √`, reciprocals, squares and casts are correctly rounded: to nearest, ties to even, once. A cast from
+//!   f64 to f16 does not pass through f32.
+//! - f16 and bf16 are computed in f32 and rounded once, at the store.
+//! - The payload and sign of a NaN that an op computes are not specified; copies keep both.
+//!
+//! # Accumulation
+//!
+//! With u the unit roundoff of the accumulator (2⁻⁵³ for f64, 2⁻²⁴ for f32, f16 and bf16) and γₙ = nu/(1 − nu)
+//! (Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., ch. 3 and 4):
+//!
+//! - A sum or mean over n elements is within γ_d·Σ|x|, d = [`summation_depth`](ops::reduce::summation_depth)(n) (one
+//!   more for the mean): at most 64 terms one after another, then pairwise.
+//! - A product over n elements is within γₙ·|∏x|, in any order.
+//! - `matmul` is within γ_{k+3}·(|α|·|a|·|b| + |β|·|c|), element by element, in any order.
+//! - Where Σ|x| (or |a|·|b|) itself overflows the accumulator, order decides between a number, ±∞ and NaN.
+//! - `var std logsumexp norm` are computed as their [composition](ops::statistic) is, without overflow in between.
+//!
+//! # Elementary functions
+//!
+//! The largest error, in units in the last place of the result (of f32 before the final rounding for f16 and bf16):
+//!
+//! | functions | f32, f16, bf16 | f64 |
+//! |---|---|---|
+//! | `exp exp2 expm1 ln log2 log10 log1p rsqrt` | 3 | 4 |
+//! | `sin cos sinh cosh tanh erf` | 4 | 4 |
+//! | `tan asin acos atan asinh acosh atanh` | 5 | 5 |
+//! | `erfc atan2` | 6 | 6 |
+//! | `sigmoid silu softplus` | 8 | 8 |
+//! | `gelu` | 8 + x² | 8 + x² |
+//! | `gelu_tanh` | 8 + 4·\|t\|, t = 2√(2/π)·(x + 0.044715·x³) | the same |
+//! | `pow` | 16 | 16 |
+//!
+//! The terms in x are the condition of the function: what one rounding of an intermediate argument costs. Results stay
+//! in the range of the function (|sin x| ≤ 1, 0 ≤ sigmoid x ≤ 1), and odd and even functions are exactly that.
+//!
+//! # Order
+//!
+//! - `maximum minimum max min clamp relu` return NaN if an operand is NaN, and take −0 as less than +0.
+//! - `argmax` and `argmin` return the first NaN if there is one, else the first extreme; −0 equals +0 there.
+//! - Comparisons with NaN are false, `ne` is true. `round` takes ties to even.
+//!
+//! # Empty tensors
+//!
+//! A size of 0 works everywhere. Of no elements the sum is 0, the product 1, `any` false, `all` true, a float mean NaN;
+//! `max min argmax argmin` and an integer mean are an error, unless the result has no elements either.
+//!
+//! # Integers
+//!
+//! - `+ − ×`, powers, sums and products wrap in two's complement and are exact modulo 2ʷ, never computed in floats.
+//! - `div` truncates towards zero, `rem` has the sign of the dividend, `modulo` that of the divisor; MIN / −1 is MIN.
+//! - A zero divisor gives 0 at that element and [`ErrorKind::DivisionByZero`] from the next synchronising call.
+//! - A shift by the width or more, or by a negative count, gives 0, or the sign fill for a signed right shift.
+//! - Means accumulate without wrapping and truncate the quotient towards zero.
+//!
+//! # Casts and scalars
+//!
+//! - Float to integer truncates and saturates, NaN gives 0; integer to integer keeps the low bits; to bool, anything but
+//!   zero is true, NaN too.
+//! - Nothing is promoted: operands have one dtype. A scalar keeps the precision in which it was given and is rounded
+//!   once to the dtype of the tensor; a float scalar does not meet an integer tensor.
+//!
+//! # Layouts
+//!
+//! Every op takes every [`Layout`] for every operand: transposed, sliced with steps, broadcast (stride 0), reversed
+//! (negative stride). An output may have any layout whose elements do not overlap. Element counts and offsets are 64-bit.
+//!
+//! # Errors
+//!
+//! - What a plan can know is an error before anything runs. What only the data shows (a zero divisor) touches no memory
+//!   outside, marks the backend, and is returned by the next synchronising call, once; the backend stays usable.
+//! - A backend without an op says so in [`Backend::supports`] and returns [`ErrorKind::Unsupported`].
+//! - Nothing panics on user input, and an error leaves every operand usable.
+//!
+//! # Determinism
+//!
+//! The same calls on the same device give the same bits, unless an option of the backend says otherwise.
+
+#![forbid(unsafe_code)]
+
+pub mod convert;
+pub mod erase;
+pub mod ops;
+
+mod backend;
+mod dtype;
+mod elementwise;
+mod error;
+mod layout;
+mod nest;
+mod shape;
+
+pub use backend::{Backend, Storage, check_transfer};
+pub use dtype::{DType, Element, Scalar};
+pub use elementwise::{Elementwise, Operand, Source, View};
+pub use error::{Error, ErrorKind, Result};
+pub use half::{bf16, f16};
+pub use layout::{Layout, Slice};
+pub use nest::Nest;
+pub use ops::binary::BinaryOps;
+pub use ops::compare::CompareOps;
+pub use ops::copy::CopyOps;
+pub use ops::matmul::MatmulOps;
+pub use ops::reduce::ReduceOps;
+pub use ops::statistic::StatisticOps;
+pub use ops::unary::UnaryOps;
+pub use ops::{AllOps, Op};
+pub use shape::{MAX_RANK, Shape, axis};

@@ -1,0 +1,113 @@
+//! The op families, one file each: the op enum, the plan that validates a call, the trait that backends implement.
+
+pub mod binary;
+pub mod compare;
+pub mod copy;
+pub mod matmul;
+pub mod reduce;
+pub mod statistic;
+pub mod unary;
+
+use crate::dtype::DType;
+use binary::{BinaryOp, BinaryOps};
+use compare::{CompareOp, CompareOps};
+use copy::CopyOps;
+use matmul::MatmulOps;
+use reduce::{ArgReduceOp, ReduceOp, ReduceOps};
+use statistic::{StatisticOp, StatisticOps};
+use unary::{UnaryOp, UnaryOps};
+
+/// Every op family. Implemented for whatever has all of them.
+pub trait AllOps: UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + MatmulOps {}
+
+impl<B: UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + MatmulOps + ?Sized> AllOps for B {}
+
+/// Any op: what [`Backend::supports`](crate::Backend::supports) is asked about and error messages name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// `argmax argmin`
+    ArgReduce(ArgReduceOp),
+    /// `add sub mul …`
+    Binary(BinaryOp),
+    /// A cast to this dtype.
+    Cast(DType),
+    /// `clamp`
+    Clamp,
+    /// `eq ne lt …`
+    Compare(CompareOp),
+    /// A copy between layouts.
+    Copy,
+    /// A fill with one value.
+    Fill,
+    /// `matmul`
+    Matmul,
+    /// `sum prod max …`
+    Reduce(ReduceOp),
+    /// `var std logsumexp norm`
+    Statistic(StatisticOp),
+    /// `abs neg exp …`
+    Unary(UnaryOp),
+    /// `where`: chooses between two operands.
+    Where,
+}
+
+impl Op {
+    /// The op's name, which is also the frontend's method and the name in replay files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ArgReduce(op) => op.name(),
+            Self::Binary(op) => op.name(),
+            Self::Cast(_) => "cast",
+            Self::Clamp => "clamp",
+            Self::Compare(op) => op.name(),
+            Self::Copy => "copy",
+            Self::Fill => "fill",
+            Self::Matmul => "matmul",
+            Self::Reduce(op) => op.name(),
+            Self::Statistic(op) => op.name(),
+            Self::Unary(op) => op.name(),
+            Self::Where => "where",
+        }
+    }
+
+    /// The family to which the op belongs, named as its file is.
+    #[must_use]
+    pub fn family(self) -> &'static str {
+        match self {
+            Self::Unary(_) => "unary",
+            Self::Binary(_) => "binary",
+            Self::Compare(_) | Self::Where | Self::Clamp => "compare",
+            Self::Copy | Self::Cast(_) | Self::Fill => "copy",
+            Self::Reduce(_) | Self::ArgReduce(_) | Self::Statistic(_) => "reduce",
+            Self::Matmul => "matmul",
+        }
+    }
+
+    /// Whether the op is defined for inputs of `dtype` (for `where`, that of the chosen values).
+    #[must_use]
+    pub fn accepts(self, dtype: DType) -> bool {
+        match self {
+            Self::Binary(op) => op.accepts(dtype),
+            Self::Compare(op) => op.accepts(dtype),
+            Self::Reduce(op) => op.accepts(dtype),
+            Self::Statistic(_) => dtype.is_float(),
+            Self::Unary(op) => op.accepts(dtype),
+            Self::ArgReduce(_) | Self::Clamp | Self::Matmul => dtype.is_number(),
+            Self::Cast(_) | Self::Copy | Self::Fill | Self::Where => true,
+        }
+    }
+
+    /// Every op of every family.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (UnaryOp::ALL.iter().map(|&op| Self::Unary(op)))
+            .chain(BinaryOp::ALL.iter().map(|&op| Self::Binary(op)))
+            .chain(CompareOp::ALL.iter().map(|&op| Self::Compare(op)))
+            .chain([Self::Where, Self::Clamp, Self::Fill, Self::Copy])
+            .chain(DType::ALL.map(Self::Cast))
+            .chain(ReduceOp::ALL.iter().map(|&op| Self::Reduce(op)))
+            .chain(ArgReduceOp::ALL.iter().map(|&op| Self::ArgReduce(op)))
+            .chain(StatisticOp::ALL.iter().map(|&op| Self::Statistic(op)))
+            .chain([Self::Matmul])
+    }
+}

@@ -1,0 +1,347 @@
+//! Reductions over any set of axes: [`ReduceOp`], the positions of extremes ([`ArgReduceOp`]), and [statistics] that
+//! are composed from other ops.
+//!
+//! [statistics]: crate::ops::statistic
+
+use crate::backend::{Backend, Storage};
+use crate::dtype::DType;
+use crate::elementwise::{View, check_domain, check_dtype, check_output, check_shape, check_storage};
+use crate::error::{Error, ErrorKind, Result};
+use crate::layout::Layout;
+use crate::nest::Nest;
+use crate::ops::Op;
+use crate::shape::{MAX_RANK, Shape, axis};
+
+/// A reduction over any set of axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReduceOp {
+    /// Whether all elements are nonzero (NaN is); the result is bool, of nothing true.
+    All,
+    /// Whether any element is nonzero (NaN is); the result is bool, of nothing false.
+    Any,
+    /// The greatest element; NaN if any is; −0 < +0; of nothing an error.
+    Max,
+    /// Sum divided by count; of nothing NaN. Integers sum exactly and truncate the quotient; of nothing an error.
+    Mean,
+    /// The least element; NaN if any is; −0 < +0; of nothing an error.
+    Min,
+    /// The product; integers wrap; of nothing 1.
+    Prod,
+    /// The sum; integers wrap; of nothing 0.
+    Sum,
+}
+
+impl ReduceOp {
+    /// Every op of the family.
+    pub const ALL: &[Self] = &[Self::All, Self::Any, Self::Max, Self::Mean, Self::Min, Self::Prod, Self::Sum];
+
+    /// The op's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Any => "any",
+            Self::Max => "max",
+            Self::Mean => "mean",
+            Self::Min => "min",
+            Self::Prod => "prod",
+            Self::Sum => "sum",
+        }
+    }
+
+    /// Whether the op is defined for `dtype`.
+    #[must_use]
+    pub fn accepts(self, dtype: DType) -> bool {
+        matches!(self, Self::All | Self::Any) || dtype.is_number()
+    }
+
+    /// The dtype of the result for an input of `dtype`.
+    #[must_use]
+    pub fn out_dtype(self, dtype: DType) -> DType {
+        if matches!(self, Self::All | Self::Any) { DType::Bool } else { dtype }
+    }
+
+    /// Whether the op has a result for no elements of `dtype`.
+    fn accepts_nothing(self, dtype: DType) -> bool {
+        match self {
+            Self::All | Self::Any | Self::Prod | Self::Sum => true,
+            Self::Mean => dtype.is_float(),
+            Self::Max | Self::Min => false,
+        }
+    }
+}
+
+/// The longest chain of roundings through which a term of a float sum or mean of `count` terms may pass: runs of 64
+/// added one after another, their sums added pairwise. The error bound of `sum` and `mean` is γ of this depth.
+///
+/// # Example
+/// ```
+/// use congruent_backend_api::ops::reduce::summation_depth;
+/// assert_eq!(summation_depth(3), 2);
+/// assert_eq!(summation_depth(1 << 20), 63 + 14);
+/// ```
+#[must_use]
+pub fn summation_depth(count: usize) -> usize {
+    const RUN: usize = 64;
+    let runs = count.div_ceil(RUN).max(1);
+    count.min(RUN).saturating_sub(1) + runs.next_power_of_two().ilog2() as usize
+}
+
+/// A validated call of a [`ReduceOp`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Reduce {
+    op: ReduceOp,
+    dtype: DType,
+    kept: Nest<2>,
+    reduced: Nest<1>,
+    min_lens: [usize; 2],
+}
+
+impl Reduce {
+    /// The shape of the result; `axes` may count from the end, `None` names all.
+    ///
+    /// # Errors
+    /// `Axis` when an axis does not exist or is named twice.
+    pub fn shape(op: ReduceOp, x: &[usize], axes: Option<&[isize]>, keepdim: bool) -> Result<Shape> {
+        let shape = Shape::new(op.name(), x)?;
+        Ok(shape.reduced(&shape.axis_mask(op.name(), axes)?, keepdim))
+    }
+
+    /// Plans `out = op(x)` over `axes`; `out` has the shape with or without the reduced axes.
+    ///
+    /// # Errors
+    /// `DType` when the op is not defined for `x` or `out` has another dtype than the result; `Axis`; `Shape` when
+    /// `out` has another shape than the result; `Argument` when an output that has elements would reduce nothing
+    /// although the op has no value for that, or when `out` overlaps itself.
+    pub fn new(op: ReduceOp, x: View<'_>, axes: Option<&[isize]>, out: View<'_>) -> Result<Self> {
+        let name = op.name();
+        check_domain(Op::Reduce(op), x.dtype)?;
+        check_dtype(name, out.dtype, op.out_dtype(x.dtype))?;
+        let mask = x.layout.shape().axis_mask(name, axes)?;
+        let [kept, reduced] = split(name, x.layout, &mask, out.layout)?;
+        if reduced.count() == 0 && out.layout.count() > 0 && !op.accepts_nothing(x.dtype) {
+            return Err(nothing(name, x.layout.shape()));
+        }
+        let min_lens = [out.layout.min_len(), x.layout.min_len()];
+        Ok(Self { op, dtype: x.dtype, kept: Nest::new([out.layout, &kept]), reduced: Nest::new([&reduced]), min_lens })
+    }
+
+    /// The reduction.
+    #[must_use]
+    pub fn op(&self) -> ReduceOp {
+        self.op
+    }
+
+    /// The dtype of the input.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The dtype of the result.
+    #[must_use]
+    pub fn out_dtype(&self) -> DType {
+        self.op.out_dtype(self.dtype)
+    }
+
+    /// The kept axes: operand 0 is the output, operand 1 the input at the first reduced element.
+    #[must_use]
+    pub fn kept(&self) -> &Nest<2> {
+        &self.kept
+    }
+
+    /// The reduced axes of the input, relative to an element of [`kept`](Self::kept); strides are not negative.
+    #[must_use]
+    pub fn reduced(&self) -> &Nest<1> {
+        &self.reduced
+    }
+
+    /// Checks the storages of a call.
+    ///
+    /// # Errors
+    /// `Argument` when a storage does not fit the plan.
+    pub fn check<S: Storage>(&self, x: &S, out: &S) -> Result<()> {
+        check_storage(self.op.name(), "the output", self.out_dtype(), self.min_lens[0], out)?;
+        check_storage(self.op.name(), "the input", self.dtype, self.min_lens[1], x)
+    }
+}
+
+/// The position of an extreme along one axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ArgReduceOp {
+    /// The first position of the greatest element, NaN being greater than all, −0 equal to +0.
+    Argmax,
+    /// The first position of the least element; the first NaN if there is one; −0 equal to +0.
+    Argmin,
+}
+
+impl ArgReduceOp {
+    /// Every op of the family.
+    pub const ALL: &[Self] = &[Self::Argmax, Self::Argmin];
+
+    /// The op's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Argmax => "argmax",
+            Self::Argmin => "argmin",
+        }
+    }
+}
+
+/// A validated call of an [`ArgReduceOp`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ArgReduce {
+    op: ArgReduceOp,
+    dtype: DType,
+    kept: Nest<2>,
+    len: usize,
+    stride: isize,
+    min_lens: [usize; 2],
+}
+
+impl ArgReduce {
+    /// Plans the positions along `along` into `out`, which is i64 and has the shape with or without that axis.
+    ///
+    /// # Errors
+    /// `DType` for bool or when `out` is not i64; `Axis`; `Shape` when `out` has another shape than the result;
+    /// `Argument` when an output that has elements would search nothing, or overlaps itself.
+    pub fn new(op: ArgReduceOp, x: View<'_>, along: isize, out: View<'_>) -> Result<Self> {
+        let name = op.name();
+        check_domain(Op::ArgReduce(op), x.dtype)?;
+        check_dtype(name, out.dtype, DType::I64)?;
+        let along = axis(name, along, x.layout.rank())?;
+        let mut mask = [false; MAX_RANK];
+        mask[along] = true;
+        let [kept, _] = split(name, x.layout, &mask, out.layout)?;
+        let (len, stride) = (x.layout.shape()[along], x.layout.strides()[along]);
+        if len == 0 && out.layout.count() > 0 {
+            return Err(nothing(name, x.layout.shape()));
+        }
+        let min_lens = [out.layout.min_len(), x.layout.min_len()];
+        Ok(Self { op, dtype: x.dtype, kept: Nest::new([out.layout, &kept]), len, stride, min_lens })
+    }
+
+    /// Which extreme.
+    #[must_use]
+    pub fn op(&self) -> ArgReduceOp {
+        self.op
+    }
+
+    /// The dtype of the input.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The kept axes: operand 0 is the output, operand 1 the input at position 0.
+    #[must_use]
+    pub fn kept(&self) -> &Nest<2> {
+        &self.kept
+    }
+
+    /// The number of positions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no positions, which only an empty output allows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The input's stride from one position to the next.
+    #[must_use]
+    pub fn stride(&self) -> isize {
+        self.stride
+    }
+
+    /// Checks the storages of a call.
+    ///
+    /// # Errors
+    /// `Argument` when a storage does not fit the plan.
+    pub fn check<S: Storage>(&self, x: &S, out: &S) -> Result<()> {
+        check_storage(self.op.name(), "the output", DType::I64, self.min_lens[0], out)?;
+        check_storage(self.op.name(), "the input", self.dtype, self.min_lens[1], x)
+    }
+}
+
+/// Reductions over any set of axes.
+pub trait ReduceOps: Backend {
+    /// Writes the reduction of `x` into `out`.
+    ///
+    /// # Contract
+    /// - Every element of the planned output view is written, nothing else; reducing no axis applies the op to
+    ///   single elements.
+    /// - f16 and bf16 accumulate in f32 and round once; a float sum is no deeper than [`summation_depth`]; the mean
+    ///   is that sum divided once. A float product may be formed in any order.
+    /// - Integer sums and products wrap; integer means do not.
+    /// - The same input gives the same bits in every run.
+    ///
+    /// # Errors
+    /// `Argument` when a storage does not fit the plan, `Unsupported`, and what the device reports.
+    fn reduce(&self, plan: &Reduce, x: &Self::Storage, out: &mut Self::Storage) -> Result<()>;
+
+    /// Writes the positions of the extremes of `x` into `out`.
+    ///
+    /// # Contract
+    /// - The first position wins a tie; the first NaN wins over every number.
+    /// - Every element of the planned output view is written, nothing else.
+    ///
+    /// # Errors
+    /// `Argument` when a storage does not fit the plan, `Unsupported`, and what the device reports.
+    fn arg_reduce(&self, plan: &ArgReduce, x: &Self::Storage, out: &mut Self::Storage) -> Result<()>;
+}
+
+/// Splits `x` into the layout of its kept axes in `out`'s shape, and that of its reduced axes relative to it.
+fn split(op: &'static str, x: &Layout, mask: &[bool; MAX_RANK], out: &Layout) -> Result<[Layout; 2]> {
+    // Both forms are accepted; of equal rank only when nothing is reduced, and then they are the same.
+    let keepdim = out.rank() == x.rank();
+    check_shape(op, "the output", out.shape(), &x.shape().reduced(mask, keepdim))?;
+    check_output(op, out)?;
+    // Reduced axes are walked forwards, so that their offsets from the kept element are never negative.
+    let backwards: Vec<isize> =
+        (0..x.rank()).filter(|&axis| mask[axis] && x.strides()[axis] < 0).map(|axis| axis as isize).collect();
+    let x = x.flip(&backwards)?;
+    // Without elements nothing is read, and strides may be anything.
+    let stride = |axis: usize| if x.count() == 0 { 0 } else { x.strides()[axis] };
+    let (mut kept, mut reduced) = (Axes::default(), Axes::default());
+    for (axis, &size) in x.shape().iter().enumerate() {
+        if mask[axis] {
+            reduced.push(size, stride(axis));
+        }
+        if !mask[axis] || keepdim {
+            kept.push(if mask[axis] { 1 } else { size }, stride(axis));
+        }
+    }
+    let offset = if x.count() == 0 { 0 } else { x.offset() };
+    Ok([kept.layout(op, offset)?, reduced.layout(op, 0)?])
+}
+
+#[derive(Default)]
+struct Axes {
+    rank: usize,
+    sizes: [usize; MAX_RANK],
+    strides: [isize; MAX_RANK],
+}
+
+impl Axes {
+    fn push(&mut self, size: usize, stride: isize) {
+        (self.sizes[self.rank], self.strides[self.rank]) = (size, stride);
+        self.rank += 1;
+    }
+
+    fn layout(&self, op: &'static str, offset: usize) -> Result<Layout> {
+        Layout::new(op, &self.sizes[..self.rank], &self.strides[..self.rank], offset)
+    }
+}
+
+fn nothing(op: &'static str, shape: &Shape) -> Error {
+    Error::new(
+        ErrorKind::Argument,
+        op,
+        format!("no elements to reduce in shape {shape:?}, and `{op}` of nothing has no value"),
+    )
+}
