@@ -41,8 +41,8 @@
 //! | `tan asin acos atan asinh acosh atanh` | 5 | 5 |
 //! | `erfc atan2` | 6 | 6 |
 //! | `sigmoid silu softplus` | 8 | 8 |
-//! | `gelu` | 8 + x² | 8 + x² |
-//! | `gelu_tanh` | 8 + 4·\|t\|, t = 2√(2/π)·(x + 0.044715·x³) | the same |
+//! | `gelu` | 8, and 2x² more for x < 0 | the same |
+//! | `gelu_tanh` | 8, and 8·\|t\| more for t = 2√(2/π)·(x + 0.044715·x³) < 0 | the same |
 //! | `pow` | 16 | 16 |
 //!
 //! The terms in x are the condition of the function: what one rounding of an intermediate argument costs. Results stay

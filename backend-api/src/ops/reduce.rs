@@ -118,7 +118,7 @@ impl Reduce {
         check_domain(Op::Reduce(op), x.dtype)?;
         check_dtype(name, out.dtype, op.out_dtype(x.dtype))?;
         let mask = x.layout.shape().axis_mask(name, axes)?;
-        let [kept, reduced] = split(name, x.layout, &mask, out.layout)?;
+        let [kept, reduced] = split(name, &forwards(x.layout, &mask)?, &mask, out.layout)?;
         if reduced.count() == 0 && out.layout.count() > 0 && !op.accepts_nothing(x.dtype) {
             return Err(nothing(name, x.layout.shape()));
         }
@@ -295,16 +295,18 @@ pub trait ReduceOps: Backend {
     fn arg_reduce(&self, plan: &ArgReduce, x: &Self::Storage, out: &mut Self::Storage) -> Result<()>;
 }
 
+/// `x` with its reduced axes walked forwards: their offsets from a kept element are then never negative.
+fn forwards(x: &Layout, mask: &[bool; MAX_RANK]) -> Result<Layout> {
+    let backwards = (0..x.rank()).filter(|&axis| mask[axis] && x.strides()[axis] < 0);
+    x.flip(&backwards.map(|axis| axis as isize).collect::<Vec<_>>())
+}
+
 /// Splits `x` into the layout of its kept axes in `out`'s shape, and that of its reduced axes relative to it.
 fn split(op: &'static str, x: &Layout, mask: &[bool; MAX_RANK], out: &Layout) -> Result<[Layout; 2]> {
     // Both forms are accepted; of equal rank only when nothing is reduced, and then they are the same.
     let keepdim = out.rank() == x.rank();
     check_shape(op, "the output", out.shape(), &x.shape().reduced(mask, keepdim))?;
     check_output(op, out)?;
-    // Reduced axes are walked forwards, so that their offsets from the kept element are never negative.
-    let backwards: Vec<isize> =
-        (0..x.rank()).filter(|&axis| mask[axis] && x.strides()[axis] < 0).map(|axis| axis as isize).collect();
-    let x = x.flip(&backwards)?;
     // Without elements nothing is read, and strides may be anything.
     let stride = |axis: usize| if x.count() == 0 { 0 } else { x.strides()[axis] };
     let (mut kept, mut reduced) = (Axes::default(), Axes::default());
@@ -344,4 +346,49 @@ fn nothing(op: &'static str, shape: &Shape) -> Error {
         op,
         format!("no elements to reduce in shape {shape:?}, and `{op}` of nothing has no value"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Slice;
+
+    fn layout(sizes: &[usize]) -> Layout {
+        Layout::contiguous(Shape::new("test", sizes).unwrap())
+    }
+
+    /// A reduction may walk its axes in any order; a search may not.
+    #[test]
+    fn a_reversed_axis_is_walked_forwards_only_where_order_does_not_matter() {
+        let x = layout(&[2, 3]).flip(&[1]).unwrap();
+        let out = layout(&[2]);
+        let view = View { dtype: DType::F32, layout: &x };
+        let sum = Reduce::new(ReduceOp::Sum, view, Some(&[1]), View { dtype: DType::F32, layout: &out }).unwrap();
+        assert_eq!((sum.kept().offset(1), sum.reduced().strides(0)), (0, &[1][..]));
+        let search = ArgReduce::new(ArgReduceOp::Argmax, view, 1, View { dtype: DType::I64, layout: &out }).unwrap();
+        assert_eq!((search.kept().offset(1), search.stride(), search.len()), (2, -1, 3));
+    }
+
+    #[test]
+    fn nothing_to_reduce_is_an_error_only_where_a_result_is_asked_for() {
+        let view = |layout, dtype| View { dtype, layout };
+        let (none, three, zero) = (layout(&[3, 0]), layout(&[3]), layout(&[0]));
+        let max = |axes, out| Reduce::new(ReduceOp::Max, view(&none, DType::F32), Some(axes), view(out, DType::F32));
+        assert_eq!(max(&[1], &three).unwrap_err().kind(), ErrorKind::Argument);
+        assert!(max(&[0], &zero).is_ok());
+        let mean = |dtype| Reduce::new(ReduceOp::Mean, view(&none, dtype), Some(&[1]), view(&three, dtype));
+        assert!(mean(DType::F32).is_ok() && mean(DType::I32).is_err());
+    }
+
+    #[test]
+    fn shapes_with_and_without_the_reduced_axes() {
+        let x = layout(&[2, 3, 4]).slice(2, Slice { step: 2, ..Slice::FULL }).unwrap();
+        let view = View { dtype: DType::F32, layout: &x };
+        for (shape, fits) in [(&[3][..], true), (&[1, 3, 1], true), (&[3, 1], false), (&[2, 3, 2], false)] {
+            let out = layout(shape);
+            let plan = Reduce::new(ReduceOp::Sum, view, Some(&[0, -1]), View { dtype: DType::F32, layout: &out });
+            assert_eq!(plan.is_ok(), fits, "{shape:?}");
+        }
+        assert_eq!(*Reduce::shape(ReduceOp::Sum, &[2, 3], None, true).unwrap(), [1, 1]);
+    }
 }
