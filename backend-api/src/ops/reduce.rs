@@ -118,7 +118,8 @@ impl Reduce {
         check_domain(Op::Reduce(op), x.dtype)?;
         check_dtype(name, out.dtype, op.out_dtype(x.dtype))?;
         let mask = x.layout.shape().axis_mask(name, axes)?;
-        let [kept, reduced] = split(name, &forwards(x.layout, &mask)?, &mask, out.layout)?;
+        let (kept, reduced) = split(name, &forwards(x.layout, &mask)?, &mask, out.layout)?;
+        let reduced = reduced.layout(name, 0)?;
         if reduced.count() == 0 && out.layout.count() > 0 && !op.accepts_nothing(x.dtype) {
             return Err(nothing(name, x.layout.shape()));
         }
@@ -213,7 +214,7 @@ impl ArgReduce {
         let along = axis(name, along, x.layout.rank())?;
         let mut mask = [false; MAX_RANK];
         mask[along] = true;
-        let [kept, _] = split(name, x.layout, &mask, out.layout)?;
+        let (kept, _) = split(name, x.layout, &mask, out.layout)?;
         let (len, stride) = (x.layout.shape()[along], x.layout.strides()[along]);
         if len == 0 && out.layout.count() > 0 {
             return Err(nothing(name, x.layout.shape()));
@@ -301,8 +302,8 @@ fn forwards(x: &Layout, mask: &[bool; MAX_RANK]) -> Result<Layout> {
     x.flip(&backwards.map(|axis| axis as isize).collect::<Vec<_>>())
 }
 
-/// Splits `x` into the layout of its kept axes in `out`'s shape, and that of its reduced axes relative to it.
-fn split(op: &'static str, x: &Layout, mask: &[bool; MAX_RANK], out: &Layout) -> Result<[Layout; 2]> {
+/// Splits `x` into the layout of its kept axes in `out`'s shape, and its reduced axes relative to that.
+fn split(op: &'static str, x: &Layout, mask: &[bool; MAX_RANK], out: &Layout) -> Result<(Layout, Axes)> {
     // Both forms are accepted; of equal rank only when nothing is reduced, and then they are the same.
     let keepdim = out.rank() == x.rank();
     check_shape(op, "the output", out.shape(), &x.shape().reduced(mask, keepdim))?;
@@ -319,9 +320,10 @@ fn split(op: &'static str, x: &Layout, mask: &[bool; MAX_RANK], out: &Layout) ->
         }
     }
     let offset = if x.count() == 0 { 0 } else { x.offset() };
-    Ok([kept.layout(op, offset)?, reduced.layout(op, 0)?])
+    Ok((kept.layout(op, offset)?, reduced))
 }
 
+/// Sizes and strides of some axes of a layout.
 #[derive(Default)]
 struct Axes {
     rank: usize,
