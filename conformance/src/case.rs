@@ -1,0 +1,251 @@
+//! One concrete call: the op with its attributes, its inputs, where the output lies. A case can be run on a backend,
+//! given to the oracle, and written to a replay file.
+
+use congruent_backend_api::erase::{AnyBackend, Erased};
+use congruent_backend_api::ops::binary::{Binary, BinaryOp};
+use congruent_backend_api::ops::compare::{Clamp, Compare, CompareOp, Where};
+use congruent_backend_api::ops::copy::{Copy, Fill};
+use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce, ReduceOp};
+use congruent_backend_api::ops::statistic::{Statistic, StatisticOp};
+use congruent_backend_api::ops::unary::{Unary, UnaryOp};
+use congruent_backend_api::{DType, Error, ErrorKind, Layout, Op, Result, Scalar, Source, View};
+
+use crate::host::HostTensor;
+use crate::spec::filled;
+
+/// An op with its attributes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Call {
+    /// A position of an extreme along an axis.
+    ArgReduce {
+        /// Which extreme.
+        op: ArgReduceOp,
+        /// The axis.
+        axis: isize,
+    },
+    /// Arithmetic of two operands.
+    Binary(BinaryOp),
+    /// Limits to two bounds.
+    Clamp {
+        /// The lower bound.
+        min: Option<Scalar>,
+        /// The upper bound.
+        max: Option<Scalar>,
+    },
+    /// A comparison of two operands.
+    Compare(CompareOp),
+    /// A copy, or a cast to the output's dtype.
+    Copy,
+    /// A fill with one value.
+    Fill(Scalar),
+    /// A matrix product; a third input is the output's old value.
+    Matmul {
+        /// Factor of the product.
+        alpha: Scalar,
+        /// Factor of the old value.
+        beta: Scalar,
+    },
+    /// A reduction.
+    Reduce {
+        /// Which.
+        op: ReduceOp,
+        /// Over which axes; `None` is all.
+        axes: Option<Vec<isize>>,
+    },
+    /// A composed reduction.
+    Statistic {
+        /// Which.
+        op: StatisticOp,
+        /// The correction or the order.
+        parameter: f64,
+        /// Over which axes; `None` is all.
+        axes: Option<Vec<isize>>,
+    },
+    /// A function of one operand.
+    Unary(UnaryOp),
+    /// A choice by a bool condition.
+    Where,
+}
+
+/// An operand of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// A view of a storage of its own.
+    Tensor(HostTensor),
+    /// A number.
+    Scalar(Scalar),
+    /// The output's old value, given as the tensor that the output holds before the call.
+    InPlace,
+}
+
+/// A concrete call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// The op.
+    pub call: Call,
+    /// Its operands.
+    pub inputs: Vec<Input>,
+    /// The output before the call: its layout, and the value that an op in place or with β reads.
+    pub out: HostTensor,
+}
+
+/// What a backend made of a case.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The whole output storage after the call.
+    pub out: HostTensor,
+    /// Why the run is wrong whatever the values: an input changed, a write outside the view.
+    pub damage: Option<String>,
+    /// Whether the synchronising call after the op reported a division by zero.
+    pub divided_by_zero: bool,
+}
+
+impl Case {
+    /// The op, as backends are asked about it.
+    #[must_use]
+    pub fn op(&self) -> Op {
+        match &self.call {
+            Call::ArgReduce { op, .. } => Op::ArgReduce(*op),
+            Call::Binary(op) => Op::Binary(*op),
+            Call::Clamp { .. } => Op::Clamp,
+            Call::Compare(op) => Op::Compare(*op),
+            Call::Copy if self.dtype() == self.out.dtype => Op::Copy,
+            Call::Copy => Op::Cast(self.out.dtype),
+            Call::Fill(_) => Op::Fill,
+            Call::Matmul { .. } => Op::Matmul,
+            Call::Reduce { op, .. } => Op::Reduce(*op),
+            Call::Statistic { op, .. } => Op::Statistic(*op),
+            Call::Unary(op) => Op::Unary(*op),
+            Call::Where => Op::Where,
+        }
+    }
+
+    /// The dtype about which backends are asked: that of the inputs, for `where` and `fill` that of the output.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        let given = self.inputs.iter().find_map(|input| match input {
+            Input::Tensor(tensor) if !matches!(self.call, Call::Where) => Some(tensor.dtype),
+            _ => None,
+        });
+        given.unwrap_or(self.out.dtype)
+    }
+
+    /// The operand at `index` as a tensor; in place that is the output.
+    #[must_use]
+    pub fn tensor(&self, index: usize) -> Option<&HostTensor> {
+        match self.inputs.get(index)? {
+            Input::Tensor(tensor) => Some(tensor),
+            Input::InPlace => Some(&self.out),
+            Input::Scalar(_) => None,
+        }
+    }
+
+    /// Runs the case on a backend.
+    ///
+    /// # Errors
+    /// What the plan or the backend reports.
+    pub fn run(&self, backend: &AnyBackend) -> Result<Outcome> {
+        let mut storages = Vec::new();
+        for input in &self.inputs {
+            storages.push(match input {
+                Input::Tensor(tensor) => Some(upload(backend, tensor)?),
+                Input::Scalar(_) | Input::InPlace => None,
+            });
+        }
+        let mut out = upload(backend, &self.out)?;
+        self.execute(backend, &storages.iter().map(Option::as_ref).collect::<Vec<_>>(), &mut out)?;
+        let divided_by_zero = match backend.synchronize() {
+            Ok(()) => false,
+            Err(error) if error.kind() == ErrorKind::DivisionByZero => true,
+            Err(error) => return Err(error),
+        };
+        // The error is reported once, so that this succeeds whether there was one or not.
+        let result = download(backend, &out, &self.out)?;
+        let mut damage = outside(&self.out, &result);
+        for (index, (input, storage)) in self.inputs.iter().zip(&storages).enumerate() {
+            if let (Input::Tensor(tensor), Some(storage)) = (input, storage)
+                && download(backend, storage, tensor)?.bytes != tensor.bytes
+            {
+                damage = Some(format!("input {index} was changed by the call"));
+            }
+        }
+        Ok(Outcome { out: result, damage, divided_by_zero })
+    }
+
+    fn execute(&self, backend: &AnyBackend, storages: &[Option<&Erased>], out: &mut Erased) -> Result<()> {
+        let out_view = View { dtype: self.out.dtype, layout: &self.out.layout };
+        let source = |index: usize| match &self.inputs[index] {
+            Input::Tensor(tensor) => Source::View(View { dtype: tensor.dtype, layout: &tensor.layout }),
+            Input::Scalar(scalar) => Source::Scalar(*scalar),
+            Input::InPlace => Source::Output,
+        };
+        let view = |index: usize| match &self.inputs[index] {
+            Input::Tensor(tensor) => Ok(View { dtype: tensor.dtype, layout: &tensor.layout }),
+            _ => Err(Error::new(ErrorKind::Argument, self.op().name(), "this operand must be a tensor")),
+        };
+        let required = |index: usize| {
+            storages[index]
+                .ok_or_else(|| Error::new(ErrorKind::Argument, self.op().name(), "this operand must be a tensor"))
+        };
+        match &self.call {
+            Call::Unary(op) => backend.unary(&Unary::new(*op, source(0), out_view)?, storages[0], out),
+            Call::Binary(op) => {
+                backend.binary(&Binary::new(*op, source(0), source(1), out_view)?, storages[0], storages[1], out)
+            }
+            Call::Compare(op) => {
+                let plan = Compare::new(*op, self.dtype(), source(0), source(1), out_view)?;
+                backend.compare(&plan, storages[0], storages[1], out)
+            }
+            Call::Where => {
+                let plan = Where::new(source(0), source(1), source(2), out_view)?;
+                backend.choose(&plan, storages[0], storages[1], storages[2], out)
+            }
+            Call::Clamp { min, max } => backend.clamp(&Clamp::new(*min, *max, source(0), out_view)?, storages[0], out),
+            Call::Fill(value) => backend.fill(&Fill::new(*value, out_view)?, out),
+            Call::Copy => backend.copy(&Copy::new(view(0)?, out_view)?, required(0)?, out),
+            Call::Reduce { op, axes } => {
+                backend.reduce(&Reduce::new(*op, view(0)?, axes.as_deref(), out_view)?, required(0)?, out)
+            }
+            Call::ArgReduce { op, axis } => {
+                backend.arg_reduce(&ArgReduce::new(*op, view(0)?, *axis, out_view)?, required(0)?, out)
+            }
+            Call::Statistic { op, parameter, axes } => {
+                let plan = Statistic::new(*op, *parameter, view(0)?, axes.as_deref(), out_view)?;
+                backend.statistic(&plan, required(0)?, out)
+            }
+            Call::Matmul { alpha, beta } => {
+                let plan = Matmul::new(view(0)?, view(1)?, *alpha, *beta, out_view)?;
+                backend.matmul(&plan, required(0)?, required(1)?, out)
+            }
+        }
+    }
+}
+
+/// An output with every byte set to a poison that a correct op overwrites inside the view and nowhere else.
+#[must_use]
+pub fn poisoned(dtype: DType, (layout, len): (Layout, usize), seed: u64) -> HostTensor {
+    filled(dtype, layout, len, if seed & 1 == 0 { 0xff } else { 0xa4 })
+}
+
+fn upload(backend: &AnyBackend, tensor: &HostTensor) -> Result<Erased> {
+    let mut storage = backend.alloc(tensor.dtype, tensor.storage_len())?;
+    backend.write(&tensor.bytes, &mut storage, 0)?;
+    Ok(storage)
+}
+
+fn download(backend: &AnyBackend, storage: &Erased, like: &HostTensor) -> Result<HostTensor> {
+    let mut bytes = vec![0; like.bytes.len()];
+    backend.download(storage, 0, &mut bytes)?;
+    Ok(HostTensor { bytes, ..like.clone() })
+}
+
+/// Says where the result differs from the old storage outside the output's view.
+fn outside(before: &HostTensor, after: &HostTensor) -> Option<String> {
+    let mut inside = vec![false; before.storage_len()];
+    for at in crate::host::positions(&before.layout) {
+        inside[at] = true;
+    }
+    let at = (0..inside.len()).find(|&at| !inside[at] && before.bits(at) != after.bits(at))?;
+    Some(format!("element {at} of the output's storage, outside the view, was overwritten"))
+}

@@ -1,0 +1,119 @@
+//! The main job: run the rows with a progress bar, print the table, write the report and the failing cases.
+
+use std::fs;
+use std::io::IsTerminal as _;
+use std::path::Path;
+
+use congruent_backend_api::{DType, Op};
+use congruent_conformance::ops::rows;
+use congruent_conformance::report::Report;
+use congruent_conformance::suite::{Profile, check, check_laws, selected};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{CheckArgs, candidates, table};
+
+/// Checks what the arguments select; whether all agree.
+pub(super) fn run(args: &CheckArgs) -> Result<bool, String> {
+    let candidates = candidates(&args.backend)?;
+    known(&args.op)?;
+    let rows: Vec<_> = rows().filter(|&row| selected(row, &args.op, &args.dtype)).collect();
+    if rows.is_empty() {
+        return Err("no row is selected: the op is not defined for this dtype".to_owned());
+    }
+    let default = Profile::default();
+    let profile =
+        Profile { seed: args.seed.unwrap_or(default.seed), cases: args.cases.unwrap_or(default.cases), ..default };
+    let names: Vec<_> = candidates.iter().map(|candidate| candidate.name()).collect();
+    eprintln!("{} rows (op × dtype) of {} cases on {}", rows.len(), profile.cases, names.join(", "));
+    let bar = progress(rows.len());
+    let report = check(&candidates, &rows, &profile, |(op, dtype)| {
+        bar.set_message(format!("{} {dtype}", op.name()));
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    let mut report = report.map_err(|error| error.to_string())?;
+    // A selection of rows leaves the laws out: they cross families.
+    if args.op.is_empty() && args.dtype.is_empty() {
+        report.laws = check_laws(&candidates, profile.seed).map_err(|error| error.to_string())?;
+    }
+    let table = if args.long { table::long(&report) } else { table::matrix(&report) };
+    println!("{}\n{}", table.trim_fmt(), table::LEGEND);
+    let written = write(&report, &args.out).map_err(|error| format!("{}: {error}", args.out.display()))?;
+    print_failures(&report, &written);
+    println!("{}", report.summary());
+    println!("{}", verdict(&report));
+    Ok(report.agrees())
+}
+
+fn known(ops: &[String]) -> Result<(), String> {
+    let names = |op: Op| [op.name(), op.family()];
+    match ops.iter().find(|name| !Op::all().any(|op| names(op).contains(&name.as_str()) || is_cast(op, name))) {
+        None => Ok(()),
+        Some(name) => {
+            let mut known: Vec<_> = Op::all().flat_map(names).collect();
+            known.sort_unstable();
+            known.dedup();
+            Err(format!("no op or family is called `{name}`; there are {}", known.join(" ")))
+        }
+    }
+}
+
+fn is_cast(op: Op, name: &str) -> bool {
+    matches!(op, Op::Cast(to) if name.strip_prefix("cast_").is_some_and(|name| name.parse::<DType>().is_ok_and(|dtype| dtype == to)))
+}
+
+fn progress(rows: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {elapsed} {msg}");
+    let bar = ProgressBar::new(rows as u64);
+    if let Ok(style) = style { bar.with_style(style) } else { bar }
+}
+
+/// Writes `report.json`, and one replay file for each failing cell; returns the paths of the latter.
+fn write(report: &Report, out: &Path) -> std::io::Result<Vec<String>> {
+    let failures = out.join("failures");
+    if failures.exists() {
+        fs::remove_dir_all(&failures)?;
+    }
+    fs::create_dir_all(out)?;
+    fs::write(out.join("report.json"), format!("{:#}\n", report.to_json()))?;
+    let mut paths = Vec::new();
+    for cell in report.failures() {
+        let Some((failure, case)) =
+            cell.failure.as_ref().and_then(|failure| failure.case.as_ref().map(|case| (failure, case)))
+        else {
+            continue;
+        };
+        fs::create_dir_all(&failures)?;
+        let name = format!("{} {} on {}", cell.op_name(), cell.dtype, cell.backend);
+        let path = failures.join(name.replace([' ', ':'], "-") + ".json");
+        let json = congruent_conformance::replay::to_json(case, &name, &failure.reason);
+        fs::write(&path, format!("{json:#}\n"))?;
+        paths.push(path.display().to_string());
+    }
+    Ok(paths)
+}
+
+fn print_failures(report: &Report, paths: &[String]) {
+    for cell in report.failures() {
+        let reason = cell.failure.as_ref().map_or("", |failure| &failure.reason);
+        println!("FAIL {} {} on {}: {reason}", cell.op_name(), cell.dtype, cell.backend);
+    }
+    for law in report.laws.iter().filter(|law| law.broken.is_some()) {
+        println!("LAW  {} on {}: {}", law.law, law.backend, law.broken.as_deref().unwrap_or_default());
+    }
+    for path in paths {
+        println!("     conformance replay {path}");
+    }
+}
+
+fn verdict(report: &Report) -> String {
+    let names = report.backends.join(", ");
+    match (report.agrees(), report.backends.len()) {
+        (true, 1) => format!("{names} agrees with the oracle."),
+        (true, _) => format!("{names} agree with the oracle and with each other."),
+        (false, _) => "Not all agree.".to_owned(),
+    }
+}

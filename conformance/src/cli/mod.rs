@@ -1,0 +1,157 @@
+//! The command line: arguments, exit codes, and which backends are present.
+//!
+//! Exit codes: 0 all agree, 1 something disagrees, 2 the command could not be carried out.
+
+mod check;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Parser, Subcommand};
+use congruent_backend_api::erase::Erase;
+use congruent_backend_api::{DType, Error, ErrorKind};
+use congruent_backend_cpu::Cpu;
+use congruent_backend_cuda::Cuda;
+use congruent_conformance::suite::Candidate;
+
+/// Proves that tensor backends agree: every op, dtype and layout against one oracle, inside derived error bounds.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    check: CheckArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conformance                                 check every backend present (about a minute)
+  conformance --op matmul --dtype f32         one row of the table
+  conformance --op reduce --cases 1000        a whole family, thoroughly
+  conformance --backend cpu --seed 7          one backend, other random cases
+  conformance replay conformance/cases        run recorded cases
+
+Exit codes: 0 all agree, 1 something disagrees, 2 the command could not be carried out.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check backends against the oracle (what runs without a command)
+    Check(CheckArgs),
+    /// Run replay files: .json, .jsonl, gzip-compressed or plain, or directories of them
+    Replay(ReplayArgs),
+    /// List the backends that are present
+    Backends,
+}
+
+#[derive(Args, Debug)]
+struct CheckArgs {
+    /// Backends to check, such as cpu or cuda:0 [default: all present]
+    #[arg(long, value_delimiter = ',')]
+    backend: Vec<String>,
+    /// Ops or families to check, such as exp, matmul or reduce [default: all]
+    #[arg(long, value_delimiter = ',')]
+    op: Vec<String>,
+    /// Dtypes of the inputs to check [default: all]
+    #[arg(long, value_delimiter = ',')]
+    dtype: Vec<DType>,
+    /// Seed of every random choice, decimal or 0x hexadecimal
+    #[arg(long, value_parser = seed)]
+    seed: Option<u64>,
+    /// Cases for each op and dtype
+    #[arg(long)]
+    cases: Option<u32>,
+    /// Print a line for every op, dtype and backend
+    #[arg(long)]
+    long: bool,
+    /// Where the JSON report and the failing cases go
+    #[arg(long, default_value = "target/conformance")]
+    out: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct ReplayArgs {
+    /// Files or directories
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Backends to run on, such as cpu or cuda:0 [default: all present]
+    #[arg(long, value_delimiter = ',')]
+    backend: Vec<String>,
+    /// Print only counts for each op, and failures
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Runs the program.
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        None => check::run(&cli.check),
+        Some(Command::Check(args)) => check::run(&args),
+        Some(Command::Replay(args)) => replay(&args),
+        Some(Command::Backends) => {
+            for candidate in present() {
+                println!("{}", candidate.name());
+            }
+            Ok(true)
+        }
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(message) => {
+            eprintln!("conformance: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn replay(args: &ReplayArgs) -> Result<bool, String> {
+    let candidates = candidates(&args.backend)?;
+    let mut out = std::io::stdout().lock();
+    congruent_conformance::replay::command(&args.paths, &candidates, args.quiet, &mut out)
+        .map_err(|error| error.to_string())
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|error| format!("{error}; give a decimal or 0x hexadecimal number below 2^64"))
+}
+
+/// The CPU, and every CUDA device.
+fn present() -> Vec<Candidate> {
+    let cpu = Candidate::new("cpu", || Ok(Arc::new(Erase(Cpu::new()))));
+    let devices = Cuda::device_count().unwrap_or(0);
+    let cuda = (0..devices)
+        .map(|ordinal| Candidate::new(format!("cuda:{ordinal}"), move || Ok(Arc::new(Erase(Cuda::new(ordinal)?)))));
+    std::iter::once(cpu).chain(cuda).collect()
+}
+
+/// The named backends, or all present.
+fn candidates(names: &[String]) -> Result<Vec<Candidate>, String> {
+    let mut present = present();
+    if names.is_empty() {
+        return Ok(present);
+    }
+    names
+        .iter()
+        .map(|name| {
+            let at = present.iter().position(|candidate| candidate.name() == name);
+            at.map(|at| present.swap_remove(at)).ok_or_else(|| absent(name).to_string())
+        })
+        .collect()
+}
+
+fn absent(name: &str) -> Error {
+    let names: Vec<_> = present().iter().map(|candidate| candidate.name().to_owned()).collect();
+    let why = match Cuda::device_count() {
+        Err(error) if name.starts_with("cuda") => format!("; CUDA: {}", error.message()),
+        _ => String::new(),
+    };
+    Error::new(ErrorKind::Argument, "backend", format!("`{name}` is not present; there are {}{why}", names.join(", ")))
+}

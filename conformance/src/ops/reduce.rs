@@ -1,0 +1,341 @@
+//! Reductions over any axes, and positions of extremes.
+//!
+//! Sums are bounded by γ_d·Σ|x| with the contract's depth d. The count that enters is that of the terms which can round:
+//! zeros never do, and integers whose magnitudes add up to less than 2^p are summed exactly in any order, so that
+//! sparse and integer data must give the exact sum.
+
+use congruent_backend_api::DType;
+use congruent_backend_api::Scalar;
+use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp, summation_depth};
+use proptest::prelude::*;
+
+use crate::case::{Call, Case, Input, poisoned};
+use crate::dd::Dd;
+use crate::expect::Expect;
+use crate::host::{HostTensor, decode, encode_int};
+use crate::ops::binary::extreme;
+use crate::ops::{host, layout};
+use crate::round::{Format, exp2, gamma};
+use crate::spec::{placement, shape, tensor};
+use crate::values::Class;
+
+const CLASSES: &[Class] = &[
+    Class::Uniform,
+    Class::Positive,
+    Class::Constant,
+    Class::SmallInts,
+    Class::WideInts,
+    Class::Cancelling,
+    Class::WideExponent,
+    Class::Ties,
+    Class::Specials,
+    Class::Sparse,
+    Class::Tiny,
+];
+
+/// Which axes a generated case reduces: a bit mask, or all of them.
+pub(super) fn axes() -> impl Strategy<Value = Option<u8>> {
+    prop_oneof![1 => Just(None), 3 => any::<u8>().prop_map(Some)]
+}
+
+/// The axes of a mask that a tensor of this rank has; every other one counted from the end.
+pub(super) fn named(mask: Option<u8>, rank: usize) -> Option<Vec<isize>> {
+    mask.map(|mask| {
+        let axes = (0..rank as isize).filter(|axis| mask >> axis & 1 == 1);
+        axes.map(|axis| if axis % 2 == 0 { axis } else { axis - rank as isize }).collect()
+    })
+}
+
+/// The shape left by reducing `axes`.
+pub(super) fn reduced_shape(shape: &[usize], axes: Option<&[isize]>, keepdim: bool) -> Vec<usize> {
+    let mask = mask(shape.len(), axes);
+    let kept = |axis: usize| if mask[axis] { keepdim.then_some(1) } else { Some(shape[axis]) };
+    (0..shape.len()).filter_map(kept).collect()
+}
+
+/// Generated reductions.
+pub fn reductions(op: ReduceOp, dtype: DType, limit: usize) -> BoxedStrategy<Case> {
+    (shape(5, 4 * limit), axes(), any::<bool>(), tensor(CLASSES), placement(), any::<u64>().no_shrink())
+        .prop_map(move |(mut shape, mask, keepdim, spec, placement, seed)| {
+            let axes = named(mask, shape.len());
+            if matches!(op, ReduceOp::Max | ReduceOp::Min) || op == ReduceOp::Mean && dtype.is_int() {
+                // Of nothing there is no value; that this is an error is tested by the laws.
+                shape.iter_mut().for_each(|size| *size = (*size).max(1));
+            }
+            let out = poisoned(
+                op.out_dtype(dtype),
+                layout(&placement, &reduced_shape(&shape, axes.as_deref(), keepdim)),
+                seed,
+            );
+            let x = host(&spec, dtype, &shape, seed, 0);
+            Case { call: Call::Reduce { op, axes }, inputs: vec![Input::Tensor(x)], out }
+        })
+        .boxed()
+}
+
+/// Generated searches.
+pub fn arg_reductions(op: ArgReduceOp, dtype: DType, limit: usize) -> BoxedStrategy<Case> {
+    (shape(5, 4 * limit), any::<u8>(), any::<bool>(), tensor(CLASSES), placement(), any::<u64>().no_shrink())
+        .prop_map(move |(mut shape, axis, keepdim, spec, placement, seed)| {
+            if shape.is_empty() {
+                shape.push(3);
+            }
+            let axis = usize::from(axis) % shape.len();
+            shape[axis] = shape[axis].max(1);
+            let out_shape = reduced_shape(&shape, Some(&[axis as isize]), keepdim);
+            let out = poisoned(DType::I64, layout(&placement, &out_shape), seed);
+            let x = host(&spec, dtype, &shape, seed, 0);
+            Case { call: Call::ArgReduce { op, axis: axis as isize }, inputs: vec![Input::Tensor(x)], out }
+        })
+        .boxed()
+}
+
+/// What each element of a reduction may be.
+#[must_use]
+pub fn expect(op: ReduceOp, axes: Option<&[isize]>, case: &Case) -> Vec<Expect> {
+    let Some(x) = case.tensor(0) else { return Vec::new() };
+    groups(x, axes).into_iter().map(|group| reduce(op, x.dtype, &group)).collect()
+}
+
+/// What each element of a search may be.
+#[must_use]
+pub fn expect_position(op: ArgReduceOp, axis: isize, case: &Case) -> Vec<Expect> {
+    let Some(x) = case.tensor(0) else { return Vec::new() };
+    let better = |new: Scalar, best: Scalar| match (new, best) {
+        (Scalar::Float(new), Scalar::Float(best)) if op == ArgReduceOp::Argmax => {
+            new > best || new.is_nan() && !best.is_nan()
+        }
+        (Scalar::Float(new), Scalar::Float(best)) => new < best || new.is_nan() && !best.is_nan(),
+        (new, best) if op == ArgReduceOp::Argmax => new.to_i64() > best.to_i64(),
+        (new, best) => new.to_i64() < best.to_i64(),
+    };
+    groups(x, Some(&[axis]))
+        .into_iter()
+        .map(|group| {
+            let best =
+                (1..group.len()).fold(0, |best, index| if better(group[index], group[best]) { index } else { best });
+            Expect::Bits(best as u64)
+        })
+        .collect()
+}
+
+/// The values reduced to each element of the output, in row-major order.
+pub(super) fn groups(x: &HostTensor, axes: Option<&[isize]>) -> Vec<Vec<Scalar>> {
+    let (shape, mask) = (x.layout.shape(), mask(x.layout.rank(), axes));
+    let kept: usize = (0..shape.rank()).filter(|&axis| !mask[axis]).map(|axis| shape[axis]).product();
+    let mut groups = vec![Vec::new(); kept];
+    for (index, at) in crate::host::positions(&x.layout).into_iter().enumerate() {
+        // The row-major index among the kept axes.
+        let (mut rest, mut group, mut step) = (index, 0, 1);
+        for axis in (0..shape.rank()).rev() {
+            if !mask[axis] {
+                group += rest % shape[axis] * step;
+                step *= shape[axis];
+            }
+            rest /= shape[axis];
+        }
+        groups[group].push(decode(x.dtype, x.bits(at)));
+    }
+    groups
+}
+
+fn mask(rank: usize, axes: Option<&[isize]>) -> Vec<bool> {
+    let named = |axis: usize| {
+        axes.is_none_or(|axes| axes.contains(&(axis as isize)) || axes.contains(&(axis as isize - rank as isize)))
+    };
+    (0..rank).map(named).collect()
+}
+
+fn reduce(op: ReduceOp, dtype: DType, group: &[Scalar]) -> Expect {
+    match op {
+        ReduceOp::All => return Expect::Bits(group.iter().all(|x| x.to_bool()).into()),
+        ReduceOp::Any => return Expect::Bits(group.iter().any(|x| x.to_bool()).into()),
+        _ => {}
+    }
+    if dtype.is_float() {
+        let values: Vec<f64> = group.iter().map(|x| x.to_f64()).collect();
+        return float(op, dtype, &values);
+    }
+    let values = group.iter().map(|x| i128::from(x.to_i64()));
+    let result = match op {
+        ReduceOp::Max => values.max().unwrap_or(0),
+        ReduceOp::Min => values.min().unwrap_or(0),
+        ReduceOp::Mean => values.sum::<i128>() / group.len().max(1) as i128,
+        ReduceOp::Prod => values.fold(1_i128, |product, x| (product * x) as i64 as i128),
+        _ => values.sum(),
+    };
+    Expect::Bits(encode_int(dtype, result))
+}
+
+fn float(op: ReduceOp, dtype: DType, values: &[f64]) -> Expect {
+    match op {
+        ReduceOp::Max | ReduceOp::Min => {
+            let extreme = values.iter().copied().reduce(|a, b| extreme(a, b, op == ReduceOp::Max));
+            Expect::exact(dtype, extreme.unwrap_or(f64::NAN))
+        }
+        ReduceOp::Prod => product(dtype, values),
+        ReduceOp::Mean => {
+            let count = values.len() as f64;
+            let sum = Sum::of(dtype, values);
+            let format = sum.format;
+            // One rounding for the quotient, two where 1/n is multiplied and not a power of two.
+            let divided = if values.len().is_power_of_two() { 1.0 } else { 2.0 };
+            let bound =
+                sum.bound() / count + gamma(divided, format.unit()) * (sum.value.hi.abs() + sum.bound()) / count;
+            sum.expect(sum.value.quotient(count), bound + format.tiny())
+        }
+        _ => {
+            let sum = Sum::of(dtype, values);
+            sum.expect(sum.value, sum.bound())
+        }
+    }
+}
+
+/// A sum with what its error bound needs.
+pub(super) struct Sum {
+    /// The format in which a backend accumulates.
+    pub(super) format: Format,
+    /// The exact sum, to about 106 bits.
+    pub(super) value: Dd,
+    /// Σ|x|.
+    pub(super) magnitude: f64,
+    /// Σ|x| of the finite terms.
+    finite: f64,
+    /// The most roundings a term may pass through, for γ.
+    pub(super) roundings: f64,
+}
+
+impl Sum {
+    /// The sum of values of a dtype, as the contract has it computed.
+    pub(super) fn of(dtype: DType, values: &[f64]) -> Self {
+        let format = Format::of(dtype).map_or(Format::F64, Format::accumulator);
+        let value = values.iter().fold(Dd::default(), |sum, &x| sum + x.into());
+        let magnitude = values.iter().map(|x| x.abs()).sum::<f64>();
+        let finite = values.iter().map(|x| x.abs()).filter(|x| x.is_finite()).sum::<f64>();
+        let nonzero = values.iter().filter(|&&x| x != 0.0).count();
+        let depth = summation_depth(values.len()).min(nonzero.saturating_sub(1));
+        let roundings = if exact(format, values, magnitude) { 0.0 } else { depth as f64 };
+        Self { format, value, magnitude, finite, roundings }
+    }
+
+    /// γ·Σ|x|, with a last term for the oracle's own rounding.
+    pub(super) fn bound(&self) -> f64 {
+        gamma(self.roundings, self.format.unit()) * self.magnitude * (1.0 + exp2(-40))
+    }
+
+    /// `value` within `bound`, unless infinities or an overflow of partial sums decide.
+    pub(super) fn expect(&self, value: Dd, bound: f64) -> Expect {
+        if value.hi.is_nan() {
+            return Expect::Nan;
+        }
+        // Finite terms that overflow on their own may meet an infinity of the other sign.
+        let overflows = self.finite >= self.format.max() / 2.0;
+        if overflows { Expect::Any } else { Expect::near(value, if value.hi.is_infinite() { 0.0 } else { bound }) }
+    }
+}
+
+/// Whether any order of summation is exact: all values are multiples of one power of two, and their magnitudes add up
+/// to at most 2^p of it.
+pub(super) fn exact(format: Format, values: &[f64], magnitude: f64) -> bool {
+    let mut unit = f64::INFINITY;
+    for &value in values.iter().filter(|&&value| value != 0.0) {
+        if !value.is_finite() {
+            return true;
+        }
+        unit = unit.min(lowest_bit(value));
+    }
+    magnitude == 0.0 || magnitude <= unit * exp2(format.precision)
+}
+
+/// The lowest set bit of a finite nonzero value, as a power of two.
+fn lowest_bit(value: f64) -> f64 {
+    let bits = value.abs().to_bits();
+    let (fraction, exponent) = (bits & ((1 << 52) - 1), (bits >> 52) as i32);
+    let (significand, scale) = if exponent == 0 { (fraction, -1074) } else { (fraction | 1 << 52, exponent - 1075) };
+    exp2(scale + significand.trailing_zeros() as i32)
+}
+
+fn product(dtype: DType, values: &[f64]) -> Expect {
+    let format = Format::of(dtype).map_or(Format::F64, Format::accumulator);
+    if values.iter().any(|x| x.is_nan()) {
+        return Expect::Nan;
+    }
+    // A partial product lies between the products of the factors below 1 and of those above. Logarithms do not overflow.
+    let logs = values.iter().filter(|&&x| x != 0.0).map(|x| x.abs().log2());
+    let (mut rise, mut fall) = (0.0, 0.0);
+    for log in logs {
+        if log > 0.0 { rise += log } else { fall += log }
+    }
+    let zero = values.contains(&0.0);
+    if values.iter().any(|x| x.is_infinite()) {
+        // Underflow to zero before the infinity would give NaN.
+        let safe = fall > f64::from(format.min_exponent) + 1.0;
+        let product: f64 = values.iter().map(|x| x.signum()).product();
+        return match (zero, safe) {
+            (true, _) => Expect::Nan,
+            (false, true) => Expect::exact(dtype, product * f64::INFINITY),
+            (false, false) => Expect::Any,
+        };
+    }
+    if rise >= f64::from(format.max_exponent) - 1.0 || fall <= f64::from(format.min_exponent) + 1.0 {
+        return if zero && rise < f64::from(format.max_exponent) - 1.0 {
+            Expect::near(Dd::default(), 0.0)
+        } else {
+            Expect::Any
+        };
+    }
+    let value = values.iter().fold(Dd::from(1.0), |product, &x| product * x.into());
+    let ones = values.iter().filter(|x| x.abs() == 1.0).count();
+    let factors = values.len().saturating_sub(ones + 1) as f64;
+    Expect::near(value, gamma(factors, format.unit()) * value.hi.abs() * (1.0 + exp2(-40)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expect::judge;
+
+    #[test]
+    fn exact_data_has_no_room() {
+        assert_eq!(float(ReduceOp::Sum, DType::F32, &[1.0, 2.0, -3.0, 100.0]), Expect::near(100.0.into(), 0.0));
+        assert!(exact(Format::F32, &[exp2(24) - 1.0, 1.0], exp2(24)));
+        assert!(!exact(Format::F32, &[exp2(24), 1.0], exp2(24) + 1.0));
+        assert_eq!(lowest_bit(-12.0), 4.0);
+        assert_eq!(lowest_bit(f64::from_bits(2)), 2.0 * exp2(-1074));
+    }
+
+    #[test]
+    fn a_sequential_f32_sum_of_many_is_caught() {
+        let values = vec![f64::from(0.1_f32); 1 << 20];
+        let naive = values.iter().fold(0_f32, |sum, &x| sum + x as f32);
+        let expect = float(ReduceOp::Sum, DType::F32, &values);
+        assert!(!judge(DType::F32, naive.to_bits().into(), &expect).accepted);
+        let right = (0.1_f32 as f64 * 1048576.0) as f32;
+        assert!(judge(DType::F32, right.to_bits().into(), &expect).accepted);
+    }
+
+    #[test]
+    fn infinities_and_overflow() {
+        let sum = |values: &[f64]| float(ReduceOp::Sum, DType::F32, values);
+        assert_eq!(sum(&[f64::INFINITY, 1.0]), Expect::near(f64::INFINITY.into(), 0.0));
+        assert_eq!(sum(&[f64::INFINITY, f64::NEG_INFINITY]), Expect::Nan);
+        assert_eq!(sum(&[3e38, 3e38, -3e38]), Expect::Any);
+        assert_eq!(float(ReduceOp::Mean, DType::F32, &[]), Expect::Nan);
+        assert_eq!(float(ReduceOp::Prod, DType::F32, &[]), Expect::near(1.0.into(), 0.0));
+        assert_eq!(product(DType::F32, &[0.0, f64::INFINITY]), Expect::Nan);
+    }
+
+    #[test]
+    fn positions_prefer_the_first() {
+        let at = |values: &[f64]| {
+            let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+            let shape = congruent_backend_api::Shape::new("test", &[values.len()]).unwrap();
+            let x = HostTensor { dtype: DType::F64, layout: congruent_backend_api::Layout::contiguous(shape), bytes };
+            let case = Case { call: Call::Copy, inputs: vec![Input::Tensor(x.clone())], out: x };
+            expect_position(ArgReduceOp::Argmax, 0, &case)[0]
+        };
+        assert_eq!(at(&[1.0, 3.0, 3.0]), Expect::Bits(1));
+        assert_eq!(at(&[1.0, f64::NAN, f64::NAN]), Expect::Bits(1));
+        assert_eq!(at(&[-0.0, 0.0]), Expect::Bits(0));
+    }
+}

@@ -1,0 +1,352 @@
+//! The op table: from a name, arguments and operands to a [`Case`].
+
+use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::reduce::{Reduce, ReduceOp};
+use congruent_backend_api::ops::statistic::StatisticOp;
+use congruent_backend_api::{DType, Error, ErrorKind, Layout, Op, Scalar, Shape};
+
+use super::data::{dtype, scalar};
+use super::fields::{FieldError, Fields, Node, Result};
+use super::view::View;
+use crate::case::{Call, Case, Input, poisoned};
+use crate::host::{HostTensor, positions};
+use crate::spec::Placement;
+
+/// What a file asks to be run.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// A call of an op.
+    Call(Box<Case>),
+    /// A view op of the frontend.
+    View(View),
+    /// A call whose result has no shape or no room.
+    Rejected(Error),
+    /// Something that the kit does not have.
+    NotCovered(String),
+}
+
+/// An operand as the file gives it.
+#[derive(Debug)]
+pub(super) enum Operand {
+    Tensor(HostTensor),
+    /// The value is read once the dtype is known.
+    Scalar(Node),
+    /// `null`: absent, or the output where the file gives that.
+    Null(Node),
+}
+
+/// What the op writes into.
+#[derive(Debug)]
+pub(super) enum Into {
+    /// A new row-major output.
+    Fresh,
+    /// A poisoned output of another layout.
+    Elsewhere,
+    /// This storage.
+    Given(Box<HostTensor>),
+}
+
+/// Why there is no case: the file is wrong, or the call is.
+pub(super) enum Stop {
+    Field(FieldError),
+    Call(Error),
+}
+
+impl From<FieldError> for Stop {
+    fn from(error: FieldError) -> Self {
+        Self::Field(error)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Call(error)
+    }
+}
+
+/// The job of an op by its name; `args` are taken entirely.
+pub(super) fn build(name: &str, args: Fields, operands: Vec<Operand>, into: Into) -> Result<Job> {
+    let given = Given { args, operands, into };
+    let job = match Op::all().find(|op| op.name() == name) {
+        Some(op) => given.case(op).map(|case| Job::Call(Box::new(case))),
+        None if View::NAMES.contains(&name) => given.view(name).map(Job::View),
+        None => Ok(Job::NotCovered(format!("the op `{name}`"))),
+    };
+    match job {
+        Ok(job) => Ok(job),
+        Err(Stop::Call(error)) => Ok(Job::Rejected(error)),
+        Err(Stop::Field(error)) => Err(error),
+    }
+}
+
+struct Given {
+    args: Fields,
+    operands: Vec<Operand>,
+    into: Into,
+}
+
+impl Given {
+    fn view(mut self, name: &str) -> Result<View, Stop> {
+        self.arity(name, 1, 1)?;
+        let x = self.tensor(0)?;
+        let elsewhere = match self.into {
+            Into::Fresh => false,
+            Into::Elsewhere => true,
+            Into::Given(_) => return Err(self.args.fail("a view op writes into nothing that could be given").into()),
+        };
+        let view = View::parse(name, &mut self.args, x, elsewhere)?;
+        self.args.finish()?;
+        Ok(view)
+    }
+
+    fn case(mut self, op: Op) -> Result<Case, Stop> {
+        if matches!(op, Op::Binary(_) | Op::Compare(_)) {
+            self.scalar_argument()?;
+        }
+        let (least, most) = match op {
+            Op::Fill => (0, 0),
+            Op::Binary(_) | Op::Compare(_) => (2, 2),
+            Op::Where => (3, 3),
+            Op::Matmul => (2, 3),
+            _ => (1, 1),
+        };
+        self.arity(op.name(), least, most)?;
+        let (call, dtype, shape) = match op {
+            Op::ArgReduce(op) => {
+                let axis = self.args.required("axis")?.signed()?;
+                self.reduction(Call::ArgReduce { op, axis })?
+            }
+            Op::Reduce(op) => {
+                let axes = self.axes()?;
+                self.reduction(Call::Reduce { op, axes })?
+            }
+            Op::Statistic(op) => {
+                let (axes, parameter) = (self.axes()?, self.parameter(op)?);
+                self.reduction(Call::Statistic { op, parameter, axes })?
+            }
+            Op::Matmul => return self.matmul(),
+            Op::Fill => self.fill()?,
+            _ => self.elementwise(op)?,
+        };
+        let inputs = self.inputs(op, dtype)?;
+        let out = self.output(result_dtype(&call, dtype), shape)?;
+        self.args.finish()?;
+        Ok(Case { call, inputs, out })
+    }
+
+    /// `scalar` and `side` stand for a second operand.
+    fn scalar_argument(&mut self) -> Result<()> {
+        let (scalar, side) = (self.args.optional("scalar"), self.args.optional("side"));
+        let left = match side {
+            None => false,
+            Some(_) if scalar.is_none() => {
+                return Err(self.args.fail("`side` says where a `scalar` stands, but there is none"));
+            }
+            Some(side) => match side.text()? {
+                "left" => true,
+                "right" => false,
+                _ => return Err(side.fail("expected \"left\" or \"right\"")),
+            },
+        };
+        if let Some(scalar) = scalar {
+            self.operands.insert(if left { 0 } else { self.operands.len() }, Operand::Scalar(scalar));
+        }
+        Ok(())
+    }
+
+    fn arity(&self, name: &str, least: usize, most: usize) -> Result<()> {
+        let count = self.operands.len();
+        if (least..=most).contains(&count) {
+            return Ok(());
+        }
+        let wanted = if least == most { most.to_string() } else { format!("{least} to {most}") };
+        Err(FieldError { path: "inputs".to_owned(), message: format!("`{name}` takes {wanted} operands, not {count}") })
+    }
+
+    fn elementwise(&mut self, op: Op) -> Result<(Call, DType, Shape), Stop> {
+        // The condition of `where` says nothing about the dtype.
+        let skip = usize::from(op == Op::Where);
+        let tensors = || {
+            self.operands.iter().filter_map(|operand| match operand {
+                Operand::Tensor(tensor) => Some(tensor),
+                _ => None,
+            })
+        };
+        let leading = self.operands[skip..].iter().find_map(|operand| match operand {
+            Operand::Tensor(tensor) => Some(tensor.dtype),
+            _ => None,
+        });
+        let target = match &self.into {
+            Into::Given(out) => Some((out.dtype, *out.layout.shape())),
+            _ => None,
+        };
+        let Some(dtype) = leading.or(target.map(|target| target.0)) else {
+            return Err(FieldError { path: "inputs".to_owned(), message: "no operand is a tensor".to_owned() }.into());
+        };
+        let shapes: Vec<&[usize]> = tensors().map(|tensor| &**tensor.layout.shape()).collect();
+        let shape = match target {
+            Some((_, shape)) => shape,
+            None => Shape::broadcast(op.name(), &shapes)?,
+        };
+        let call = match op {
+            Op::Binary(op) => Call::Binary(op),
+            Op::Compare(op) => Call::Compare(op),
+            Op::Unary(op) => Call::Unary(op),
+            Op::Where => Call::Where,
+            Op::Clamp => {
+                let mut bound = |name| self.args.given(name).map(|node| scalar(&node, dtype)).transpose();
+                Call::Clamp { min: bound("min")?, max: bound("max")? }
+            }
+            _ => Call::Copy,
+        };
+        let dtype = match op {
+            Op::Cast(_) => self::dtype(&self.args.required("dtype")?)?,
+            _ => dtype,
+        };
+        Ok((call, dtype, shape))
+    }
+
+    fn fill(&mut self) -> Result<(Call, DType, Shape), Stop> {
+        let (dtype, shape) = match &self.into {
+            Into::Given(out) => (out.dtype, *out.layout.shape()),
+            _ => {
+                let dtype = dtype(&self.args.required("dtype")?)?;
+                (dtype, Shape::new("fill", &self.args.required("shape")?.sizes()?)?)
+            }
+        };
+        Ok((Call::Fill(scalar(&self.args.required("value")?, dtype)?), dtype, shape))
+    }
+
+    fn axes(&mut self) -> Result<Option<Vec<isize>>> {
+        self.args.given("axes").map(Node::integers).transpose()
+    }
+
+    fn reduction(&mut self, call: Call) -> Result<(Call, DType, Shape), Stop> {
+        let Some(Operand::Tensor(x)) = self.operands.first() else { return Err(self.lacks(0).into()) };
+        let (dtype, sizes) = (x.dtype, *x.layout.shape());
+        let keepdim = self.args.optional("keepdim").map_or(Ok(false), |keepdim| keepdim.truth())?;
+        let axes = match &call {
+            Call::ArgReduce { axis, .. } => Some(vec![*axis]),
+            Call::Reduce { axes, .. } | Call::Statistic { axes, .. } => axes.clone(),
+            _ => None,
+        };
+        // The op enters only into messages.
+        let shape = Reduce::shape(ReduceOp::Sum, &sizes, axes.as_deref(), keepdim)?;
+        Ok((call, dtype, shape))
+    }
+
+    fn parameter(&mut self, op: StatisticOp) -> Result<f64> {
+        let (name, default) = match op {
+            StatisticOp::LogSumExp => return Ok(0.0),
+            StatisticOp::Norm => ("ord", 2.0),
+            StatisticOp::Std | StatisticOp::Var => ("correction", 1.0),
+        };
+        match self.args.optional(name) {
+            Some(node) => Ok(scalar(&node, DType::F64)?.to_f64()),
+            None => Ok(default),
+        }
+    }
+
+    fn matmul(mut self) -> Result<Case, Stop> {
+        let (a, b) = (self.tensor(0)?, self.tensor(1)?);
+        let old = match self.operands.get(2) {
+            Some(Operand::Null(_)) | None => None,
+            Some(_) => Some(self.tensor(2)?),
+        };
+        let mut factor = |name, default| match self.args.optional(name) {
+            Some(node) => scalar(&node, a.dtype),
+            None => Ok(Scalar::Int(default)),
+        };
+        let (alpha, beta) = (factor("alpha", 1)?, factor("beta", 0)?);
+        if old.is_none() && beta.to_f64() != 0.0 && !matches!(self.into, Into::Given(_)) {
+            return Err(self.args.fail("`beta` is not 0, but there is no third operand that it could scale").into());
+        }
+        let shape = Matmul::shape(a.layout.shape(), b.layout.shape());
+        let shape = match &old {
+            Some(old) => *old.layout.shape(),
+            None => shape?,
+        };
+        let mut out = self.output(old.as_ref().map_or(a.dtype, |old| old.dtype), shape)?;
+        if let Some(old) = old {
+            if old.layout.shape() != out.layout.shape() || old.dtype != out.dtype {
+                return Err(self
+                    .args
+                    .fail("the third operand and `into` differ in shape or dtype; leave one out")
+                    .into());
+            }
+            for (to, from) in positions(&out.layout).into_iter().zip(old.view_bits()) {
+                out.set_bits(to, from);
+            }
+        }
+        self.args.finish()?;
+        Ok(Case { call: Call::Matmul { alpha, beta }, inputs: vec![Input::Tensor(a), Input::Tensor(b)], out })
+    }
+
+    /// The operands in the terms of a case; scalars have `dtype`, the condition of `where` is bool.
+    fn inputs(&mut self, op: Op, dtype: DType) -> Result<Vec<Input>> {
+        let in_place = matches!(self.into, Into::Given(_))
+            && matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Where | Op::Clamp);
+        std::mem::take(&mut self.operands)
+            .into_iter()
+            .enumerate()
+            .map(|(index, operand)| match operand {
+                Operand::Tensor(tensor) => Ok(Input::Tensor(tensor)),
+                Operand::Scalar(node) if op == Op::Where && index == 0 => {
+                    Ok(Input::Scalar(scalar(&node, DType::Bool)?))
+                }
+                Operand::Scalar(node) => Ok(Input::Scalar(scalar(&node, dtype)?)),
+                Operand::Null(_) if in_place => Ok(Input::InPlace),
+                Operand::Null(node) => Err(node.fail(format!("`{}` needs this operand", op.name()))),
+            })
+            .collect()
+    }
+
+    fn tensor(&mut self, index: usize) -> Result<HostTensor> {
+        match &self.operands[index] {
+            Operand::Tensor(tensor) => Ok(tensor.clone()),
+            _ => Err(self.lacks(index)),
+        }
+    }
+
+    fn lacks(&self, index: usize) -> FieldError {
+        let message = "this operand must be a tensor";
+        match self.operands.get(index) {
+            Some(Operand::Scalar(node) | Operand::Null(node)) => node.fail(message),
+            _ => FieldError { path: format!("inputs[{index}]"), message: message.to_owned() },
+        }
+    }
+
+    fn output(&mut self, dtype: DType, shape: Shape) -> Result<HostTensor, Error> {
+        match std::mem::replace(&mut self.into, Into::Fresh) {
+            Into::Given(out) => Ok(*out),
+            Into::Fresh => reserved(dtype, (Layout::contiguous(shape), shape.count()), 0),
+            Into::Elsewhere => elsewhere(dtype, &shape),
+        }
+    }
+}
+
+/// A poisoned output that is transposed, strided, offset and guarded.
+pub(super) fn elsewhere(dtype: DType, shape: &[usize]) -> Result<HostTensor, Error> {
+    let placement = Placement { order: (0..8).rev().collect(), steps: vec![2, 1, 1, 1, 1, 1, 1, 1], offset: 3 };
+    reserved(dtype, placement.layout(shape)?, 1)
+}
+
+/// A poisoned output, if there is room for one.
+fn reserved(dtype: DType, (layout, len): (Layout, usize), seed: u64) -> Result<HostTensor, Error> {
+    let room = len.checked_mul(dtype.size()).is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
+    if room {
+        return Ok(poisoned(dtype, (layout, len), seed));
+    }
+    let message = format!("a result of {len} {dtype} elements does not fit into the memory of the kit");
+    Err(Error::new(ErrorKind::OutOfMemory, "replay", message))
+}
+
+fn result_dtype(call: &Call, dtype: DType) -> DType {
+    match call {
+        Call::Unary(op) => op.out_dtype(dtype),
+        Call::Reduce { op, .. } => op.out_dtype(dtype),
+        Call::Compare(_) => DType::Bool,
+        Call::ArgReduce { .. } => DType::I64,
+        _ => dtype,
+    }
+}

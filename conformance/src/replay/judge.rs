@@ -1,0 +1,229 @@
+//! Judging results against the outputs that a file expects.
+
+use congruent_backend_api::{DType, Scalar};
+
+use super::data::{Data, data, dtype};
+use super::fields::{Fields, Node, Result};
+use crate::expect::{Expect, interval, judge};
+use crate::host::{HostTensor, decode, encode_float};
+use crate::round::Format;
+
+/// How far a result may be from the expected one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Check {
+    /// Within the op's own error bound around the expected value.
+    Bound,
+    /// Equal bits.
+    Bits,
+    /// Within so many units in the last place.
+    Ulp(f64),
+    /// Within abs + rel·|expected|.
+    Near { abs: f64, rel: f64 },
+}
+
+impl Check {
+    /// The field `check`.
+    pub(super) fn parse(node: Node) -> Result<Self> {
+        match node.value.as_str() {
+            Some("bound") => return Ok(Self::Bound),
+            Some("bits") => return Ok(Self::Bits),
+            Some(_) => return Err(node.fail("expected \"bound\", \"bits\", {\"ulp\": k} or {\"abs\": a, \"rel\": r}")),
+            None => {}
+        }
+        let mut fields = node.fields()?;
+        let ulp = fields.optional("ulp");
+        let (abs, rel) = (fields.optional("abs"), fields.optional("rel"));
+        let reason = fields.optional("reason").map(|reason| reason.text().map(drop)).transpose()?;
+        let tolerance = |node: &Option<Node>| node.as_ref().map_or(Ok(0.0), Node::tolerance);
+        let check = match (&ulp, &abs, &rel) {
+            (Some(ulp), None, None) if reason.is_none() => Self::Ulp(ulp.tolerance()?),
+            (None, Some(_), _) | (None, _, Some(_)) => Self::Near { abs: tolerance(&abs)?, rel: tolerance(&rel)? },
+            _ => return Err(fields.fail("give either `ulp`, or `abs` and `rel` with a `reason`")),
+        };
+        fields.finish()?;
+        Ok(check)
+    }
+}
+
+/// A tensor that an op must return.
+#[derive(Debug)]
+pub(super) struct Output {
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<usize>,
+    data: Data,
+}
+
+impl Output {
+    /// One of the field `outputs`.
+    pub(super) fn parse(mut fields: Fields) -> Result<Self> {
+        let dtype = dtype(&fields.required("dtype")?)?;
+        let shape = fields.required("shape")?;
+        let elements = fields.required("data")?;
+        fields.finish()?;
+        let (at, data) = (elements.clone(), data(elements, dtype)?);
+        let (sizes, len) = (shape.clone().sizes()?, data.bytes.len() / dtype.size());
+        let count = sizes.iter().try_fold(1_usize, |count, &size| count.checked_mul(size));
+        match count {
+            Some(count) if count == len => Ok(Self { dtype, shape: sizes, data }),
+            Some(count) => Err(at.fail(format!("{len} elements, but shape {sizes:?} has {count}"))),
+            None => Err(shape.fail("the element count overflows")),
+        }
+    }
+
+    /// What is wrong with `out`, given what the oracle knows of its elements.
+    pub(super) fn judge(&self, check: Check, out: &HostTensor, oracle: &[Expect]) -> Option<String> {
+        if out.dtype != self.dtype || **out.layout.shape() != self.shape {
+            let shape = out.layout.shape();
+            return Some(format!("the result is {} {shape:?}, expected {} {:?}", out.dtype, self.dtype, self.shape));
+        }
+        let got = out.view_bits();
+        let elements = got.into_iter().zip(oracle).enumerate();
+        elements.into_iter().find_map(|(index, (got, oracle))| {
+            let wanted = self.element(index);
+            let at = || format!("element {:?} of {:?}", coordinates(index, &self.shape), self.shape);
+            if !wanted.fits(check, oracle) {
+                let (wanted, oracle) = (wanted.show(), show_oracle(self.dtype, oracle));
+                return Some(format!(
+                    "the expectation contradicts the oracle: {} is {wanted}, by the oracle {oracle}",
+                    at()
+                ));
+            }
+            let allowed = wanted.allowed(check, oracle);
+            (!wanted.accepts(check, got, oracle))
+                .then(|| format!("{} is {}; expected {}{allowed}", at(), show(self.dtype, got), wanted.show()))
+        })
+    }
+
+    fn element(&self, index: usize) -> Element {
+        let size = self.dtype.size();
+        let mut word = [0; 8];
+        word[..size].copy_from_slice(&self.data.bytes[index * size..(index + 1) * size]);
+        let literal = self.data.literal.get(index).copied().unwrap_or(false);
+        Element { dtype: self.dtype, bits: u64::from_le_bytes(word), literal }
+    }
+}
+
+/// An expected element.
+#[derive(Clone, Copy)]
+struct Element {
+    dtype: DType,
+    bits: u64,
+    literal: bool,
+}
+
+impl Element {
+    fn value(self) -> f64 {
+        decode(self.dtype, self.bits).to_f64()
+    }
+
+    /// Equal bits; any NaN is any other, unless it was given as bits.
+    fn same(self, bits: u64) -> bool {
+        self.bits == bits || (!self.literal && nan(self.dtype, self.bits) && nan(self.dtype, bits))
+    }
+
+    fn ulp(self) -> f64 {
+        Format::of(self.dtype).map_or(1.0, |format| format.ulp(self.value()))
+    }
+
+    fn within(self, bits: u64, limit: f64) -> bool {
+        match (decode(self.dtype, bits), decode(self.dtype, self.bits)) {
+            (Scalar::Float(got), Scalar::Float(wanted)) => {
+                got == wanted || (got.is_nan() && wanted.is_nan()) || (got - wanted).abs() <= limit && got.is_finite()
+            }
+            (got, wanted) => (i128::from(got.to_i64()) - i128::from(wanted.to_i64())).unsigned_abs() as f64 <= limit,
+        }
+    }
+
+    /// The tolerance of a check that names one.
+    fn limit(self, check: Check) -> Option<f64> {
+        match check {
+            Check::Ulp(count) => Some(count * self.ulp()),
+            Check::Near { abs, rel } => {
+                Some(abs + if self.value().is_finite() { rel * self.value().abs() } else { 0.0 })
+            }
+            Check::Bound | Check::Bits => None,
+        }
+    }
+
+    /// Whether the oracle admits this element as a result.
+    fn fits(self, check: Check, oracle: &Expect) -> bool {
+        let tolerated = |bits| self.limit(check).is_some_and(|limit| self.within(bits, limit));
+        match *oracle {
+            Expect::Any => true,
+            Expect::Nan => nan(self.dtype, self.bits),
+            Expect::Bits(bits) => self.same(bits) || tolerated(bits),
+            Expect::Near { value, .. } => {
+                judge(self.dtype, self.bits, oracle).accepted || tolerated(encode_float(self.dtype, value.to_f64()))
+            }
+        }
+    }
+
+    /// Whether a result agrees with this element, which the oracle admits.
+    fn accepts(self, check: Check, got: u64, oracle: &Expect) -> bool {
+        match (self.limit(check), check) {
+            (Some(limit), _) => self.within(got, limit),
+            (None, Check::Bound) => judge(self.dtype, got, &self.centred(oracle)).accepted,
+            (None, _) => self.same(got),
+        }
+    }
+
+    /// The oracle's bound around this element, and half a unit more for the element's own rounding.
+    fn centred(self, oracle: &Expect) -> Expect {
+        match *oracle {
+            Expect::Near { bound, signed, .. } if self.value().is_finite() => {
+                Expect::Near { value: self.value().into(), bound: bound + self.ulp() / 2.0, signed }
+            }
+            oracle => oracle,
+        }
+    }
+
+    fn show(self) -> String {
+        show(self.dtype, self.bits)
+    }
+
+    /// The check in words, for a message.
+    fn allowed(self, check: Check, oracle: &Expect) -> String {
+        match (check, self.centred(oracle)) {
+            (Check::Bound, Expect::Near { value, bound, signed }) => {
+                let (low, high) = interval(self.dtype, value, bound, signed);
+                format!(" within the op's bound, {low:e} to {high:e}")
+            }
+            (Check::Ulp(count), _) => format!(" within {count} ULP"),
+            (Check::Near { abs, rel }, _) => format!(" within {abs:e} + {rel:e} of its size"),
+            _ => " exactly".to_owned(),
+        }
+    }
+}
+
+fn nan(dtype: DType, bits: u64) -> bool {
+    dtype.is_float() && decode(dtype, bits).to_f64().is_nan()
+}
+
+/// An element's value and, for floats, its bits.
+pub(super) fn show(dtype: DType, bits: u64) -> String {
+    let value = decode(dtype, bits);
+    let width = 2 * dtype.size();
+    if dtype.is_float() { format!("{value} (0x{bits:0width$x})") } else { value.to_string() }
+}
+
+fn show_oracle(dtype: DType, oracle: &Expect) -> String {
+    match *oracle {
+        Expect::Any => "anything".to_owned(),
+        Expect::Nan => "NaN".to_owned(),
+        Expect::Bits(bits) => show(dtype, bits),
+        Expect::Near { value, bound, signed } => {
+            let (low, high) = interval(dtype, value, bound, signed);
+            format!("{low:e} to {high:e}")
+        }
+    }
+}
+
+/// The coordinates of a row-major index.
+pub(super) fn coordinates(index: usize, shape: &[usize]) -> Vec<usize> {
+    let mut rest = index;
+    let mut coordinates = vec![0; shape.len()];
+    for (coordinate, &size) in coordinates.iter_mut().zip(shape).rev() {
+        (*coordinate, rest) = (rest % size, rest / size);
+    }
+    coordinates
+}

@@ -1,0 +1,198 @@
+//! Replay files: single cases as JSON, which a failing property test writes, a bug report carries, and anyone can write
+//! by hand. The format is described in the README of this crate.
+
+mod call;
+mod command;
+mod data;
+mod fields;
+mod judge;
+mod read;
+mod view;
+mod write;
+
+use std::sync::Arc;
+
+use congruent_backend_api::erase::AnyBackend;
+use congruent_backend_api::{Error, ErrorKind, Op};
+
+pub use command::command;
+pub use read::{ReadError, read};
+pub use write::to_json;
+
+use crate::case::Case;
+use crate::expect::{Expect, judge};
+use crate::host::HostTensor;
+use crate::ops::{divides_by_zero, expect};
+use crate::report::describe;
+use call::Job;
+use judge::{Check, Output, coordinates, show};
+use view::View;
+
+/// One case of a replay file.
+#[derive(Debug)]
+pub struct Replay {
+    name: String,
+    op: String,
+    job: Job,
+    expect: Expectation,
+    check: Check,
+}
+
+/// What a file expects.
+#[derive(Debug)]
+enum Expectation {
+    /// These tensors.
+    Outputs(Vec<Output>),
+    /// What the oracle says.
+    Oracle,
+    /// An error of this kind.
+    Error(ErrorKind),
+}
+
+/// What a backend made of a case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// As expected.
+    Pass,
+    /// Not as expected, for this reason; also where the expectation contradicts the oracle.
+    Fail(String),
+    /// The backend says that it lacks the op.
+    Unsupported,
+    /// The kit lacks this, so that nothing was run.
+    NotCovered(String),
+}
+
+impl Replay {
+    /// The case in a JSON value, as [`to_json`] writes it.
+    ///
+    /// # Errors
+    /// For a case that is malformed: names the field.
+    pub fn from_json(value: serde_json::Value) -> Result<Self, String> {
+        read::parse(value).map_err(|error| match error.path.as_str() {
+            "" => error.message,
+            path => format!("{path}: {}", error.message),
+        })
+    }
+
+    /// The case's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The op's name.
+    #[must_use]
+    pub fn op(&self) -> &str {
+        &self.op
+    }
+
+    /// The call that is made; view ops have none.
+    #[must_use]
+    pub fn case(&self) -> Option<&Case> {
+        match &self.job {
+            Job::Call(case) => Some(case),
+            _ => None,
+        }
+    }
+
+    /// Runs the case on a backend and compares the result with what is expected, and that with the oracle.
+    #[must_use]
+    pub fn run(&self, backend: &Arc<AnyBackend>) -> Outcome {
+        // Views make a copy at most.
+        let (op, dtype) = match &self.job {
+            Job::NotCovered(what) => return Outcome::NotCovered(what.clone()),
+            Job::Rejected(error) => return self.rejected(error).map_or(Outcome::Pass, Outcome::Fail),
+            Job::View(view) => (Op::Copy, view.x.dtype),
+            Job::Call(case) => (case.op(), case.dtype()),
+        };
+        let supported = !op.accepts(dtype) || backend.supports(op, dtype);
+        let judged = match &self.job {
+            Job::Call(case) => self.run_call(backend.as_ref(), case, supported),
+            Job::View(view) => self.run_view(backend, view),
+            Job::NotCovered(_) | Job::Rejected(_) => Ok(None),
+        };
+        match judged {
+            Ok(judged) => judged.map_or(Outcome::Pass, Outcome::Fail),
+            Err(error) if !supported && error.kind() == ErrorKind::Unsupported && !self.expects(&error) => {
+                Outcome::Unsupported
+            }
+            Err(error) => self.rejected(&error).map_or(Outcome::Pass, Outcome::Fail),
+        }
+    }
+
+    fn expects(&self, error: &Error) -> bool {
+        matches!(self.expect, Expectation::Error(kind) if kind == error.kind())
+    }
+
+    /// What is wrong with an error.
+    fn rejected(&self, error: &Error) -> Option<String> {
+        match self.expect {
+            Expectation::Error(kind) if kind == error.kind() => None,
+            Expectation::Error(kind) => Some(format!("expected an error of kind {kind}, got: {error}")),
+            _ => Some(format!("returned an error: {error}")),
+        }
+    }
+
+    fn run_call(&self, backend: &AnyBackend, case: &Case, supported: bool) -> Result<Option<String>, Error> {
+        let outcome = case.run(backend)?;
+        if !supported {
+            return Ok(Some("ran, although `supports` says that the backend lacks the op".to_owned()));
+        }
+        if outcome.damage.is_some() {
+            return Ok(outcome.damage);
+        }
+        let zero = divides_by_zero(case);
+        Ok(match &self.expect {
+            Expectation::Error(ErrorKind::DivisionByZero) if outcome.divided_by_zero && zero => None,
+            Expectation::Error(kind) => Some(format!("succeeded, expected an error of kind {kind}")),
+            _ if outcome.divided_by_zero && !zero => Some("reported a division by zero that was not there".to_owned()),
+            _ if zero && !outcome.divided_by_zero => {
+                Some("divided an integer by zero, and the next synchronising call said nothing".to_owned())
+            }
+            Expectation::Outputs(outputs) => self.compare(outputs, &outcome.out, &expect(case)),
+            Expectation::Oracle => {
+                let judged = outcome.out.view_bits().into_iter().zip(expect(case)).enumerate();
+                judged.into_iter().find_map(|(index, (bits, expect))| {
+                    let judged = judge(case.out.dtype, bits, &expect);
+                    (!judged.accepted).then(|| describe(case, index, bits, &expect, &judged))
+                })
+            }
+        })
+    }
+
+    fn run_view(&self, backend: &Arc<AnyBackend>, view: &View) -> Result<Option<String>, Error> {
+        let made = view.run(backend)?;
+        Ok(match self.expect {
+            _ if made.damage.is_some() => made.damage,
+            Expectation::Error(kind) => Some(format!("succeeded, expected an error of kind {kind}")),
+            _ => self.judge_view(view, &made.out),
+        })
+    }
+
+    fn judge_view(&self, view: &View, out: &HostTensor) -> Option<String> {
+        let dtype = view.x.dtype;
+        let (shape, bits) = view.oracle();
+        if let Expectation::Outputs(outputs) = &self.expect {
+            if outputs[0].shape != shape {
+                return Some(format!(
+                    "the expectation contradicts the oracle: the shape is {:?}, by the oracle {shape:?}",
+                    outputs[0].shape
+                ));
+            }
+            let oracle: Vec<_> = bits.into_iter().map(Expect::Bits).collect();
+            return self.compare(outputs, out, &oracle);
+        }
+        if **out.layout.shape() != shape {
+            return Some(format!("the result has shape {:?}, expected {shape:?}", out.layout.shape()));
+        }
+        let wrong = out.view_bits().into_iter().zip(bits).enumerate().find(|(_, (got, wanted))| got != wanted);
+        wrong.map(|(index, (got, wanted))| {
+            let at = coordinates(index, &shape);
+            format!("element {at:?} of {shape:?} is {}; expected {}", show(dtype, got), show(dtype, wanted))
+        })
+    }
+
+    fn compare(&self, outputs: &[Output], out: &HostTensor, oracle: &[Expect]) -> Option<String> {
+        outputs.iter().find_map(|output| output.judge(self.check, out, oracle))
+    }
+}

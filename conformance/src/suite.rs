@@ -1,0 +1,235 @@
+//! Running rows: proptest generates cases, every backend runs each of them, the oracle judges.
+
+use std::borrow::Borrow;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use congruent_backend_api::erase::AnyBackend;
+use congruent_backend_api::{DType, ErrorKind, Op, Result};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use crate::case::Case;
+use crate::expect::{Expect, judge};
+use crate::host::HostTensor;
+use crate::laws::LAWS;
+use crate::ops::{Row, cases, divides_by_zero, expect};
+use crate::report::{Cell, Failure, LawResult, Report, describe};
+use crate::values::hash;
+
+/// How much is run.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// Cases for each op and dtype.
+    pub cases: u32,
+    /// About how many elements a case has at most.
+    pub limit: usize,
+    /// Threads that run rows.
+    pub threads: usize,
+}
+
+impl Default for Profile {
+    /// The quick tier.
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+        Self { seed: 0x00c0_9642, cases: 32, limit: 2048, threads }
+    }
+}
+
+/// A backend to be checked. Each thread of the suite makes one of its own, since an error that data causes is
+/// reported to whoever synchronises next.
+pub struct Candidate {
+    name: String,
+    make: Box<dyn Fn() -> Result<Arc<AnyBackend>> + Send + Sync>,
+}
+
+impl Candidate {
+    /// A backend that `make` creates.
+    pub fn new(name: impl Into<String>, make: impl Fn() -> Result<Arc<AnyBackend>> + Send + Sync + 'static) -> Self {
+        Self { name: name.into(), make: Box::new(make) }
+    }
+
+    /// The name under which the report lists it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A new instance.
+    ///
+    /// # Errors
+    /// What the backend's constructor returns.
+    pub fn make(&self) -> Result<Arc<AnyBackend>> {
+        (self.make)()
+    }
+}
+
+impl std::fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Candidate").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Runs `rows` on the candidates, all of which see the same cases; `progress` is told of each row that is finished.
+///
+/// # Errors
+/// When a candidate cannot be made.
+pub fn check<C: Borrow<Candidate> + Sync>(
+    candidates: &[C],
+    rows: &[Row],
+    profile: &Profile,
+    progress: impl Fn(Row) + Sync,
+) -> Result<Report> {
+    let start = Instant::now();
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || -> Result<()> {
+        let candidates = || candidates.iter().map(Borrow::borrow);
+        let backends = candidates().map(Candidate::make).collect::<Result<Vec<_>>>()?;
+        while let Some(&row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let cells: Vec<_> = (candidates().zip(&backends))
+                .map(|(candidate, backend)| check_cell(candidate.name(), backend.as_ref(), row, profile))
+                .collect();
+            results.lock().unwrap_or_else(PoisonError::into_inner).extend(cells);
+            progress(row);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..profile.threads.max(1)).map(|_| scope.spawn(work)).collect();
+        // A worker that panicked has found a bug of the kit or a panic of a backend: either must be seen.
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
+    let mut cells = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let row = |cell: &Cell| rows.iter().position(|row| *row == (cell.op, cell.dtype));
+    let names: Vec<_> = candidates.iter().map(|candidate| candidate.borrow().name().to_owned()).collect();
+    let column = |cell: &Cell| names.iter().position(|name| *name == cell.backend);
+    cells.sort_by_key(|cell| (row(cell), column(cell)));
+    Ok(Report::new(profile, names, cells, start.elapsed()))
+}
+
+/// Tests every law on every candidate.
+///
+/// # Errors
+/// When a candidate cannot be made; an error inside a law breaks that law.
+pub fn check_laws<C: Borrow<Candidate>>(candidates: &[C], seed: u64) -> Result<Vec<LawResult>> {
+    let mut results = Vec::new();
+    for candidate in candidates.iter().map(Borrow::borrow) {
+        let backend = candidate.make()?;
+        for law in LAWS {
+            let broken = (law.test)(&backend, seed).unwrap_or_else(|error| Some(format!("returned an error: {error}")));
+            results.push(LawResult { backend: candidate.name().to_owned(), law: law.name, broken });
+        }
+    }
+    Ok(results)
+}
+
+fn check_cell(name: &str, backend: &AnyBackend, (op, dtype): Row, profile: &Profile) -> Cell {
+    let start = Instant::now();
+    let cell = RefCell::new(Cell::new(name, op, dtype));
+    let config =
+        Config { cases: profile.cases, failure_persistence: None, max_shrink_iters: 2048, ..Config::default() };
+    // The row's own stream: rows can be run alone and see the same cases.
+    let seed = op.name().bytes().chain(dtype.name().bytes()).fold(profile.seed, |seed, byte| hash(seed, byte.into()));
+    let bytes: Vec<u8> = (0..4).flat_map(|word| hash(seed, word).to_le_bytes()).collect();
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let result = runner.run(&cases((op, dtype), profile.limit), |case| {
+        let verdict = run_case(backend, &case);
+        let mut cell = cell.borrow_mut();
+        // Shrinking repeats the failing case; it counts once.
+        if !cell.failed() {
+            cell.record(&verdict);
+        }
+        verdict.failure.map_or(Ok(()), |reason| Err(TestCaseError::fail(reason)))
+    });
+    let mut cell = cell.into_inner();
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, case)) => {
+            cell.failure = Some(Failure { reason: reason.message().to_owned(), case: Some(Box::new(case)) });
+        }
+        Err(TestError::Abort(reason)) => {
+            cell.failure = Some(Failure { reason: reason.message().to_owned(), case: None })
+        }
+    }
+    cell.seconds = start.elapsed().as_secs_f64();
+    cell
+}
+
+/// What the judge says of one run.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Why the run is wrong; `None` when it is right or unsupported.
+    pub failure: Option<String>,
+    /// Whether the backend said that it lacks the op.
+    pub unsupported: bool,
+    /// Elements judged.
+    pub elements: usize,
+    /// Elements of which nothing was known.
+    pub indeterminate: usize,
+    /// The greatest error in units in the last place among accepted elements.
+    pub ulps: f64,
+    /// The greatest error over its bound among accepted elements.
+    pub ratio: f64,
+}
+
+impl Verdict {
+    fn fail(reason: impl Into<String>) -> Self {
+        Self { failure: Some(reason.into()), ..Self::default() }
+    }
+}
+
+/// Runs a case and judges everything about it: support, errors, memory outside the view, inputs, values.
+#[must_use]
+pub fn run_case(backend: &AnyBackend, case: &Case) -> Verdict {
+    let supported = backend.supports(case.op(), case.dtype());
+    let outcome = match case.run(backend) {
+        Ok(outcome) => outcome,
+        Err(error) if error.kind() == ErrorKind::Unsupported && !supported => {
+            return Verdict { unsupported: true, ..Verdict::default() };
+        }
+        Err(error) => return Verdict::fail(format!("returned an error: {error}")),
+    };
+    if !supported {
+        return Verdict::fail("ran, although `supports` says that the backend lacks the op");
+    }
+    match (outcome.divided_by_zero, divides_by_zero(case)) {
+        (true, false) => return Verdict::fail("reported a division by zero that was not there"),
+        (false, true) => {
+            return Verdict::fail("divided an integer by zero, and the next synchronising call said nothing");
+        }
+        _ => {}
+    }
+    match outcome.damage {
+        Some(damage) => Verdict::fail(damage),
+        None => judge_output(case, &outcome.out, &expect(case)),
+    }
+}
+
+fn judge_output(case: &Case, out: &HostTensor, expected: &[Expect]) -> Verdict {
+    let mut verdict = Verdict { elements: expected.len(), ..Verdict::default() };
+    for (index, (bits, expect)) in out.view_bits().into_iter().zip(expected).enumerate() {
+        let judged = judge(case.out.dtype, bits, expect);
+        verdict.indeterminate += usize::from(judged.indeterminate);
+        if judged.accepted {
+            verdict.ulps = verdict.ulps.max(judged.ulps);
+            verdict.ratio = verdict.ratio.max(judged.ratio);
+        } else if verdict.failure.is_none() {
+            verdict.failure = Some(describe(case, index, bits, expect, &judged));
+        }
+    }
+    verdict
+}
+
+/// Whether a row is selected by op name or family, and dtype; an empty list selects all.
+#[must_use]
+pub fn selected((op, dtype): Row, ops: &[String], dtypes: &[DType]) -> bool {
+    let named = |name: &String| {
+        *name == op.name() || *name == op.family() || matches!(op, Op::Cast(to) if *name == format!("cast_{to}"))
+    };
+    (ops.is_empty() || ops.iter().any(named)) && (dtypes.is_empty() || dtypes.contains(&dtype))
+}

@@ -1,0 +1,18 @@
+//! The op families, one file each, and the enums that name their ops for the generic methods, such as
+//! [`Tensor::unary`](crate::Tensor::unary). Named methods call the generic one, which plans the op and runs it.
+
+mod binary;
+mod compare;
+mod copy;
+mod join;
+mod matmul;
+mod reduce;
+mod statistic;
+mod unary;
+
+pub use congruent_backend_api::ops::Op;
+pub use congruent_backend_api::ops::binary::BinaryOp;
+pub use congruent_backend_api::ops::compare::CompareOp;
+pub use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
+pub use congruent_backend_api::ops::statistic::StatisticOp;
+pub use congruent_backend_api::ops::unary::UnaryOp;

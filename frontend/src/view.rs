@@ -1,0 +1,150 @@
+//! Views: other layouts of the same elements. Nothing is copied, except by [`Tensor::reshape`] where no strides fit.
+
+use congruent_backend_api::{Backend, CopyOps, Error, ErrorKind, Result, axis};
+
+use crate::index::{Indices, IntoSlice, index};
+use crate::tensor::Tensor;
+
+impl<B: Backend + ?Sized> Tensor<B> {
+    /// The part that `indices` take of the leading axes: positions drop an axis, ranges keep it.
+    ///
+    /// ```
+    /// # fn main() -> congruent::Result<()> {
+    /// # use congruent::{DType, Index, Tensor, step};
+    /// # let device = congruent::backend("cpu")?;
+    /// let x = Tensor::arange(&device, 0..12, DType::I64)?.reshape([3, 4])?;
+    /// assert_eq!(x.i(-1)?.to_vec::<i64>()?, [8, 9, 10, 11]);
+    /// assert_eq!(x.i((.., 1))?.to_vec::<i64>()?, [1, 5, 9]);
+    /// assert_eq!(x.i((1.., step(.., -2)))?.to_vec::<i64>()?, [7, 5, 11, 9]);
+    /// assert_eq!(x.i((0, Index::NewAxis, ..2))?.shape(), [1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Axis` for more indices than axes; `IndexOutOfRange` for a position outside its axis; `Argument` for a step of 0.
+    pub fn i(&self, indices: impl Indices) -> Result<Self> {
+        Ok(self.with_layout(indices.with(|indices| index(self.layout(), indices))?))
+    }
+
+    /// A range of one axis; bounds are clipped as in NumPy.
+    ///
+    /// # Errors
+    /// `Axis`; `Argument` for a step of 0.
+    pub fn slice(&self, axis: isize, range: impl IntoSlice) -> Result<Self> {
+        Ok(self.with_layout(self.layout().slice(axis, range.into_slice())?))
+    }
+
+    /// `length` positions of one axis from `start` on, all of which must exist.
+    ///
+    /// # Errors
+    /// `Axis`; `IndexOutOfRange` when the range reaches past the end.
+    pub fn narrow(&self, along: isize, start: usize, length: usize) -> Result<Self> {
+        let resolved = axis("narrow", along, self.rank())?;
+        let size = self.shape()[resolved];
+        match start.checked_add(length).filter(|&end| end <= size) {
+            Some(end) => self.slice(along, start..end),
+            None => {
+                let message =
+                    format!("{length} positions from {start} reach past the end of axis {resolved} of size {size}");
+                Err(Error::new(ErrorKind::IndexOutOfRange, "narrow", message))
+            }
+        }
+    }
+
+    /// One position of one axis, which is dropped; a negative position counts from the end.
+    ///
+    /// # Errors
+    /// `Axis`; `IndexOutOfRange`.
+    pub fn select(&self, axis: isize, position: isize) -> Result<Self> {
+        Ok(self.with_layout(self.layout().select(axis, position)?))
+    }
+
+    /// The tensor whose axis `i` is axis `axes[i]` of this one.
+    ///
+    /// # Errors
+    /// `Axis` when `axes` is not a permutation of the axes.
+    pub fn permute(&self, axes: impl AsRef<[isize]>) -> Result<Self> {
+        Ok(self.with_layout(self.layout().permute(axes.as_ref())?))
+    }
+
+    /// Exchanges two axes.
+    ///
+    /// # Errors
+    /// `Axis`.
+    pub fn transpose(&self, a: isize, b: isize) -> Result<Self> {
+        let (a, b) = (axis("transpose", a, self.rank())?, axis("transpose", b, self.rank())?);
+        let mut axes: Vec<isize> = (0..self.rank() as isize).collect();
+        axes.swap(a, b);
+        self.permute(axes)
+    }
+
+    /// The matrix transpose: exchanges the last two axes.
+    ///
+    /// # Errors
+    /// `Axis` when there are fewer than two axes.
+    pub fn t(&self) -> Result<Self> {
+        self.transpose(-2, -1)
+    }
+
+    /// The tensor in `shape` by NumPy's broadcasting: new axes and axes of size 1 repeat their elements.
+    ///
+    /// # Errors
+    /// `Shape` when the shapes do not fit.
+    pub fn expand(&self, shape: impl AsRef<[usize]>) -> Result<Self> {
+        Ok(self.with_layout(self.layout().broadcast_to("expand", shape.as_ref())?))
+    }
+
+    /// Reverses the given axes.
+    ///
+    /// # Errors
+    /// `Axis`.
+    pub fn flip(&self, axes: impl AsRef<[isize]>) -> Result<Self> {
+        Ok(self.with_layout(self.layout().flip(axes.as_ref())?))
+    }
+
+    /// Drops an axis of size 1.
+    ///
+    /// # Errors
+    /// `Axis`; `Shape` when its size is not 1.
+    pub fn squeeze(&self, axis: isize) -> Result<Self> {
+        Ok(self.with_layout(self.layout().squeeze(axis)?))
+    }
+
+    /// Adds an axis of size 1 before axis `axis`; -1 adds it last.
+    ///
+    /// # Errors
+    /// `Axis`; `Shape` when there are eight axes already.
+    pub fn unsqueeze(&self, axis: isize) -> Result<Self> {
+        Ok(self.with_layout(self.layout().unsqueeze(axis)?))
+    }
+}
+
+impl<B: CopyOps + ?Sized> Tensor<B> {
+    /// The elements, in row-major order, in another shape: a view where strides allow it, else a copy.
+    ///
+    /// # Errors
+    /// `Shape` when the numbers of elements differ; `OutOfMemory`.
+    pub fn reshape(&self, shape: impl AsRef<[usize]>) -> Result<Self> {
+        if let Some(layout) = self.layout().reshape(shape.as_ref())? {
+            return Ok(self.with_layout(layout));
+        }
+        self.contiguous()?.reshape(shape)
+    }
+
+    /// All elements along one axis.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn flatten(&self) -> Result<Self> {
+        self.reshape([self.count()])
+    }
+
+    /// The tensor with its elements one after another in row-major order; itself when they are already.
+    ///
+    /// # Errors
+    /// `Unsupported`; `OutOfMemory`.
+    pub fn contiguous(&self) -> Result<Self> {
+        if self.is_contiguous() { Ok(self.clone()) } else { self.copy() }
+    }
+}
