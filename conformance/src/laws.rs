@@ -197,7 +197,7 @@ fn trichotomy(backend: &Backend, seed: u64) -> Result<Option<String>> {
         );
         let one = a.lt(&b)?.logical_xor(&a.eq(&b)?)?.logical_xor(&a.gt(&b)?)?;
         let nan = a.is_nan()?.logical_or(&b.is_nan()?)?;
-        if !one.ne(&nan)?.all((), false)?.item::<bool>()? || !differ(&a.lt(&b)?, &b.gt(&a)?, false)?.is_none() {
+        if !one.ne(&nan)?.all((), false)?.item::<bool>()? || differ(&a.lt(&b)?, &b.gt(&a)?, false)?.is_some() {
             return Ok(Some(format!("{dtype}: the comparisons contradict each other")));
         }
     }

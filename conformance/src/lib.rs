@@ -12,6 +12,7 @@
 //!   seed and the coordinates, so that shrinking keeps them.
 //! - [`case`]: a concrete call, run with guarded buffers, poisoned outputs and inputs that must not change.
 //! - [`laws`]: bit-for-bit equalities that need no oracle.
+//! - [`faults`]: backends that are wrong on purpose, which the kit must catch.
 //! - [`suite`] and [`report`]: running rows on several backends, and what was found.
 //! - [`replay`]: single cases as JSON files.
 //! - [`trials`]: all of it as the `tests/conformance.rs` of a backend, also one outside this repository.
@@ -21,6 +22,7 @@
 pub mod case;
 pub mod dd;
 pub mod expect;
+pub mod faults;
 pub mod host;
 pub mod laws;
 pub mod ops;

@@ -35,7 +35,7 @@ impl Default for Profile {
     /// The quick tier.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
-        Self { seed: 0x00c0_9642, cases: 32, limit: 2048, threads }
+        Self { seed: 0x00c0_9642, cases: 128, limit: 2048, threads }
     }
 }
 
@@ -153,7 +153,7 @@ fn check_cell(name: &str, backend: &AnyBackend, (op, dtype): Row, profile: &Prof
             cell.failure = Some(Failure { reason: reason.message().to_owned(), case: Some(Box::new(case)) });
         }
         Err(TestError::Abort(reason)) => {
-            cell.failure = Some(Failure { reason: reason.message().to_owned(), case: None })
+            cell.failure = Some(Failure { reason: reason.message().to_owned(), case: None });
         }
     }
     cell.seconds = start.elapsed().as_secs_f64();

@@ -3,6 +3,7 @@
 //! Exit codes: 0 all agree, 1 something disagrees, 2 the command could not be carried out.
 
 mod check;
+mod faults;
 mod table;
 
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ Examples:
   conformance --op reduce --cases 1000        a whole family, thoroughly
   conformance --backend cpu --seed 7          one backend, other random cases
   conformance replay conformance/cases        run recorded cases
+  conformance faults                          see that the kit catches what it should
 
 Exit codes: 0 all agree, 1 something disagrees, 2 the command could not be carried out.";
 
@@ -40,6 +42,8 @@ Exit codes: 0 all agree, 1 something disagrees, 2 the command could not be carri
 enum Command {
     /// Check backends against the oracle (what runs without a command)
     Check(CheckArgs),
+    /// Test the kit itself: every seeded fault must be caught
+    Faults(FaultsArgs),
     /// Run replay files: .json, .jsonl, gzip-compressed or plain, or directories of them
     Replay(ReplayArgs),
     /// List the backends that are present
@@ -72,6 +76,19 @@ struct CheckArgs {
 }
 
 #[derive(Args, Debug)]
+struct FaultsArgs {
+    /// The correct backend that is made wrong
+    #[arg(long, default_value = "cpu")]
+    backend: String,
+    /// Cases for each op and dtype
+    #[arg(long, default_value_t = 64)]
+    cases: u32,
+    /// Run only faults whose description contains this
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+#[derive(Args, Debug)]
 struct ReplayArgs {
     /// Files or directories
     #[arg(required = true)]
@@ -90,6 +107,7 @@ pub(crate) fn main() -> ExitCode {
     let result = match cli.command {
         None => check::run(&cli.check),
         Some(Command::Check(args)) => check::run(&args),
+        Some(Command::Faults(args)) => faults::run(&args),
         Some(Command::Replay(args)) => replay(&args),
         Some(Command::Backends) => {
             for candidate in present() {

@@ -3,14 +3,14 @@
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{Reduce, ReduceOp};
 use congruent_backend_api::ops::statistic::StatisticOp;
-use congruent_backend_api::{DType, Error, ErrorKind, Layout, Op, Scalar, Shape};
+use congruent_backend_api::{DType, Error, Op, Scalar, Shape};
 
 use super::data::{dtype, scalar};
 use super::fields::{FieldError, Fields, Node, Result};
+use super::operand::{Operand, Target, result_dtype};
 use super::view::View;
-use crate::case::{Call, Case, Input, poisoned};
+use crate::case::{Call, Case, Input};
 use crate::host::{HostTensor, positions};
-use crate::spec::Placement;
 
 /// What a file asks to be run.
 #[derive(Debug)]
@@ -23,27 +23,6 @@ pub(super) enum Job {
     Rejected(Error),
     /// Something that the kit does not have.
     NotCovered(String),
-}
-
-/// An operand as the file gives it.
-#[derive(Debug)]
-pub(super) enum Operand {
-    Tensor(HostTensor),
-    /// The value is read once the dtype is known.
-    Scalar(Node),
-    /// `null`: absent, or the output where the file gives that.
-    Null(Node),
-}
-
-/// What the op writes into.
-#[derive(Debug)]
-pub(super) enum Into {
-    /// A new row-major output.
-    Fresh,
-    /// A poisoned output of another layout.
-    Elsewhere,
-    /// This storage.
-    Given(Box<HostTensor>),
 }
 
 /// Why there is no case: the file is wrong, or the call is.
@@ -65,7 +44,7 @@ impl From<Error> for Stop {
 }
 
 /// The job of an op by its name; `args` are taken entirely.
-pub(super) fn build(name: &str, args: Fields, operands: Vec<Operand>, into: Into) -> Result<Job> {
+pub(super) fn build(name: &str, args: Fields, operands: Vec<Operand>, into: Target) -> Result<Job> {
     let given = Given { args, operands, into };
     let job = match Op::all().find(|op| op.name() == name) {
         Some(op) => given.case(op).map(|case| Job::Call(Box::new(case))),
@@ -82,7 +61,7 @@ pub(super) fn build(name: &str, args: Fields, operands: Vec<Operand>, into: Into
 struct Given {
     args: Fields,
     operands: Vec<Operand>,
-    into: Into,
+    into: Target,
 }
 
 impl Given {
@@ -90,9 +69,9 @@ impl Given {
         self.arity(name, 1, 1)?;
         let x = self.tensor(0)?;
         let elsewhere = match self.into {
-            Into::Fresh => false,
-            Into::Elsewhere => true,
-            Into::Given(_) => return Err(self.args.fail("a view op writes into nothing that could be given").into()),
+            Target::Fresh => false,
+            Target::Elsewhere => true,
+            Target::Given(_) => return Err(self.args.fail("a view op takes `into` as true or false only").into()),
         };
         let view = View::parse(name, &mut self.args, x, elsewhere)?;
         self.args.finish()?;
@@ -129,7 +108,7 @@ impl Given {
             _ => self.elementwise(op)?,
         };
         let inputs = self.inputs(op, dtype)?;
-        let out = self.output(result_dtype(&call, dtype), shape)?;
+        let out = self.into.output(result_dtype(&call, dtype), shape)?;
         self.args.finish()?;
         Ok(Case { call, inputs, out })
     }
@@ -177,7 +156,7 @@ impl Given {
             _ => None,
         });
         let target = match &self.into {
-            Into::Given(out) => Some((out.dtype, *out.layout.shape())),
+            Target::Given(out) => Some((out.dtype, *out.layout.shape())),
             _ => None,
         };
         let Some(dtype) = leading.or(target.map(|target| target.0)) else {
@@ -208,7 +187,7 @@ impl Given {
 
     fn fill(&mut self) -> Result<(Call, DType, Shape), Stop> {
         let (dtype, shape) = match &self.into {
-            Into::Given(out) => (out.dtype, *out.layout.shape()),
+            Target::Given(out) => (out.dtype, *out.layout.shape()),
             _ => {
                 let dtype = dtype(&self.args.required("dtype")?)?;
                 (dtype, Shape::new("fill", &self.args.required("shape")?.sizes()?)?)
@@ -258,7 +237,7 @@ impl Given {
             None => Ok(Scalar::Int(default)),
         };
         let (alpha, beta) = (factor("alpha", 1)?, factor("beta", 0)?);
-        if old.is_none() && beta.to_f64() != 0.0 && !matches!(self.into, Into::Given(_)) {
+        if old.is_none() && beta.to_f64() != 0.0 && !matches!(self.into, Target::Given(_)) {
             return Err(self.args.fail("`beta` is not 0, but there is no third operand that it could scale").into());
         }
         let shape = Matmul::shape(a.layout.shape(), b.layout.shape());
@@ -266,7 +245,7 @@ impl Given {
             Some(old) => *old.layout.shape(),
             None => shape?,
         };
-        let mut out = self.output(old.as_ref().map_or(a.dtype, |old| old.dtype), shape)?;
+        let mut out = self.into.output(old.as_ref().map_or(a.dtype, |old| old.dtype), shape)?;
         if let Some(old) = old {
             if old.layout.shape() != out.layout.shape() || old.dtype != out.dtype {
                 return Err(self
@@ -284,7 +263,7 @@ impl Given {
 
     /// The operands in the terms of a case; scalars have `dtype`, the condition of `where` is bool.
     fn inputs(&mut self, op: Op, dtype: DType) -> Result<Vec<Input>> {
-        let in_place = matches!(self.into, Into::Given(_))
+        let in_place = matches!(self.into, Target::Given(_))
             && matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Where | Op::Clamp);
         std::mem::take(&mut self.operands)
             .into_iter()
@@ -301,7 +280,7 @@ impl Given {
             .collect()
     }
 
-    fn tensor(&mut self, index: usize) -> Result<HostTensor> {
+    fn tensor(&self, index: usize) -> Result<HostTensor> {
         match &self.operands[index] {
             Operand::Tensor(tensor) => Ok(tensor.clone()),
             _ => Err(self.lacks(index)),
@@ -314,39 +293,5 @@ impl Given {
             Some(Operand::Scalar(node) | Operand::Null(node)) => node.fail(message),
             _ => FieldError { path: format!("inputs[{index}]"), message: message.to_owned() },
         }
-    }
-
-    fn output(&mut self, dtype: DType, shape: Shape) -> Result<HostTensor, Error> {
-        match std::mem::replace(&mut self.into, Into::Fresh) {
-            Into::Given(out) => Ok(*out),
-            Into::Fresh => reserved(dtype, (Layout::contiguous(shape), shape.count()), 0),
-            Into::Elsewhere => elsewhere(dtype, &shape),
-        }
-    }
-}
-
-/// A poisoned output that is transposed, strided, offset and guarded.
-pub(super) fn elsewhere(dtype: DType, shape: &[usize]) -> Result<HostTensor, Error> {
-    let placement = Placement { order: (0..8).rev().collect(), steps: vec![2, 1, 1, 1, 1, 1, 1, 1], offset: 3 };
-    reserved(dtype, placement.layout(shape)?, 1)
-}
-
-/// A poisoned output, if there is room for one.
-fn reserved(dtype: DType, (layout, len): (Layout, usize), seed: u64) -> Result<HostTensor, Error> {
-    let room = len.checked_mul(dtype.size()).is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
-    if room {
-        return Ok(poisoned(dtype, (layout, len), seed));
-    }
-    let message = format!("a result of {len} {dtype} elements does not fit into the memory of the kit");
-    Err(Error::new(ErrorKind::OutOfMemory, "replay", message))
-}
-
-fn result_dtype(call: &Call, dtype: DType) -> DType {
-    match call {
-        Call::Unary(op) => op.out_dtype(dtype),
-        Call::Reduce { op, .. } => op.out_dtype(dtype),
-        Call::Compare(_) => DType::Bool,
-        Call::ArgReduce { .. } => DType::I64,
-        _ => dtype,
     }
 }

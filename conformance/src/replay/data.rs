@@ -1,4 +1,4 @@
-//! Tensors and scalars in JSON.
+//! Reading tensors and scalars from JSON.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -244,59 +244,4 @@ pub(super) fn scalar(node: &Node, dtype: DType) -> Result<Scalar> {
         },
         _ => Err(node.fail(wrong(&node.value, dtype))),
     }
-}
-
-/// Storages of at most this many elements are written as lists.
-const LIST: usize = 64;
-
-/// A tensor with everything that [`tensor`] needs to rebuild it.
-pub(super) fn tensor_json(tensor: &HostTensor) -> Value {
-    let layout = &tensor.layout;
-    let mut json = serde_json::json!({
-        "dtype": tensor.dtype.name(),
-        "shape": &**layout.shape(),
-        "data": data_json(tensor),
-    });
-    if layout.strides() != Layout::contiguous(*layout.shape()).strides() {
-        json["strides"] = layout.strides().into();
-    }
-    if layout.offset() != 0 {
-        json["offset"] = layout.offset().into();
-    }
-    json
-}
-
-fn data_json(tensor: &HostTensor) -> Value {
-    let (dtype, len) = (tensor.dtype, tensor.storage_len());
-    let first = (len > 1).then(|| tensor.bits(0));
-    if let Some(bits) = first.filter(|&bits| (1..len).all(|at| tensor.bits(at) == bits)) {
-        return serde_json::json!({ "full": element_json(dtype, bits), "len": len });
-    }
-    if len <= LIST {
-        return (0..len).map(|at| element_json(dtype, tensor.bits(at))).collect();
-    }
-    serde_json::json!({ "base64": STANDARD.encode(&tensor.bytes) })
-}
-
-fn element_json(dtype: DType, bits: u64) -> Value {
-    match decode(dtype, bits) {
-        Scalar::Float(value) if value.is_nan() => hex_json(dtype, bits),
-        value => scalar_json(dtype, value),
-    }
-}
-
-/// A scalar, so that [`scalar`] reads the same one: NaN as bits of the op's dtype.
-pub(super) fn scalar_json(dtype: DType, value: Scalar) -> Value {
-    match value {
-        Scalar::Int(value) => value.into(),
-        Scalar::Bool(value) => value.into(),
-        Scalar::Float(value) if value.is_nan() => hex_json(dtype, encode_float(dtype, value)),
-        Scalar::Float(f64::INFINITY) => "inf".into(),
-        Scalar::Float(f64::NEG_INFINITY) => "-inf".into(),
-        Scalar::Float(value) => value.into(),
-    }
-}
-
-fn hex_json(dtype: DType, bits: u64) -> Value {
-    format!("0x{bits:0width$x}", width = 2 * dtype.size()).into()
 }

@@ -128,7 +128,8 @@ impl Element {
     fn within(self, bits: u64, limit: f64) -> bool {
         match (decode(self.dtype, bits), decode(self.dtype, self.bits)) {
             (Scalar::Float(got), Scalar::Float(wanted)) => {
-                got == wanted || (got.is_nan() && wanted.is_nan()) || (got - wanted).abs() <= limit && got.is_finite()
+                let near = got.is_finite() && wanted.is_finite() && (got - wanted).abs() <= limit;
+                near || got == wanted || (got.is_nan() && wanted.is_nan())
             }
             (got, wanted) => (i128::from(got.to_i64()) - i128::from(wanted.to_i64())).unsigned_abs() as f64 <= limit,
         }
@@ -138,9 +139,7 @@ impl Element {
     fn limit(self, check: Check) -> Option<f64> {
         match check {
             Check::Ulp(count) => Some(count * self.ulp()),
-            Check::Near { abs, rel } => {
-                Some(abs + if self.value().is_finite() { rel * self.value().abs() } else { 0.0 })
-            }
+            Check::Near { abs, rel } => Some(abs + rel * self.value().abs()),
             Check::Bound | Check::Bits => None,
         }
     }
@@ -226,4 +225,70 @@ pub(super) fn coordinates(index: usize, shape: &[usize]) -> Vec<usize> {
         (*coordinate, rest) = (rest % size, rest / size);
     }
     coordinates
+}
+
+#[cfg(test)]
+mod tests {
+    use congruent_backend_api::{Layout, Shape};
+    use serde_json::json;
+
+    use super::*;
+
+    /// What is wrong with the f32 `got` where `wanted` is expected and the oracle knows `oracle`.
+    fn judged(check: Check, got: f32, wanted: serde_json::Value, oracle: Expect) -> Option<String> {
+        let tensor = json!({"dtype": "f32", "shape": [1], "data": [wanted]});
+        let output = Output::parse(Node::root(tensor).fields().unwrap()).unwrap();
+        let layout = Layout::contiguous(Shape::new("test", &[1]).unwrap());
+        output.judge(check, &HostTensor { dtype: DType::F32, layout, bytes: got.to_le_bytes().to_vec() }, &[oracle])
+    }
+
+    /// `steps` representable numbers above 1.
+    fn above(steps: u32) -> f32 {
+        f32::from_bits(1_f32.to_bits() + steps)
+    }
+
+    #[test]
+    fn every_check_rejects_a_wrong_result() {
+        let near = Expect::near(1.0.into(), f64::from(3.0 * f32::EPSILON));
+        for (check, most) in [
+            // Three units of the op, half a unit of the expectation, and a tie that rounds to even.
+            (Check::Bound, 4),
+            (Check::Bits, 0),
+            (Check::Ulp(2.0), 2),
+            (Check::Near { abs: 0.0, rel: 5.5 * f64::from(f32::EPSILON) }, 5),
+            (Check::Near { abs: 5.5 * f64::from(f32::EPSILON), rel: 0.0 }, 5),
+        ] {
+            assert_eq!(judged(check, above(most), json!(1), near), None, "{check:?}");
+            let message = judged(check, above(most + 1), json!(1), near).unwrap();
+            assert!(message.starts_with("element [0] of [1] is 1.000000"), "{message}");
+            for wrong in [f32::NAN, f32::INFINITY, -1.0] {
+                assert!(judged(check, wrong, json!(1), near).is_some(), "{check:?} {wrong}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_bound_is_that_of_the_op_around_the_expectation() {
+        let exact = Expect::exact(DType::F32, 1.0);
+        assert_eq!(judged(Check::Bound, 1.0, json!(1), exact), None);
+        assert!(judged(Check::Bound, above(1), json!(1), exact).is_some());
+        assert!(judged(Check::Bound, 1.0, json!(above(1)), exact).unwrap().contains("contradicts"));
+        let near = Expect::near(1.0.into(), f64::from(3.0 * f32::EPSILON));
+        assert_eq!(judged(Check::Bound, above(6), json!(above(2)), near), None);
+        assert!(judged(Check::Bound, above(7), json!(above(2)), near).is_some());
+        assert!(judged(Check::Bound, above(4), json!(above(4)), near).unwrap().contains("contradicts"));
+        assert_eq!(judged(Check::Bound, f32::NAN, json!("nan"), Expect::Nan), None);
+        assert!(judged(Check::Bound, 1.0, json!("nan"), Expect::Nan).is_some());
+        assert!(judged(Check::Bound, 1.0, json!(1), Expect::Nan).unwrap().contains("by the oracle NaN"));
+        assert_eq!(judged(Check::Bound, 7.0, json!(1), Expect::Any), None);
+    }
+
+    #[test]
+    fn a_nan_given_as_bits_is_that_nan() {
+        let nan = f32::from_bits(0x7fc0_0123);
+        let copied = Expect::Bits(0x7fc0_0123);
+        assert_eq!(judged(Check::Bits, nan, json!("0x7fc00123"), copied), None);
+        assert_eq!(judged(Check::Bits, nan, json!("nan"), copied), None);
+        assert!(judged(Check::Bits, f32::NAN, json!("0x7fc00123"), copied).is_some());
+    }
 }

@@ -6,6 +6,7 @@ mod command;
 mod data;
 mod fields;
 mod judge;
+mod operand;
 mod read;
 mod view;
 mod write;

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use congruent_backend_api::ErrorKind;
 use serde_json::Value;
 
-use super::call::{Into, Job, Operand, build};
+use super::call::{Job, build};
 use super::data::tensor;
 use super::fields::{FieldError, Fields, Node, Result as FieldResult};
 use super::judge::{Check, Output};
+use super::operand::{Operand, Target};
 use super::{Expectation, Replay};
 
 /// Why a file could not be read: which file, where in it, and what is wrong.
@@ -166,7 +167,7 @@ pub(super) fn parse(value: Value) -> FieldResult<Replay> {
     let inputs = fields.required("inputs")?.list()?.into_iter().map(operand).collect::<FieldResult<_>>()?;
     let expect = expectation(fields.required("expect")?)?;
     let check = fields.optional("check").map_or(Ok(Check::Bound), Check::parse)?;
-    let into = fields.optional("into").map_or(Ok(Into::Fresh), into)?;
+    let into = fields.optional("into").map_or(Ok(Target::Fresh), into)?;
     let options =
         fields.given("backend_args").map(Node::fields).transpose()?.is_some_and(|options| options.finish().is_err());
     fields.finish()?;
@@ -198,11 +199,11 @@ fn operand(node: Node) -> FieldResult<Operand> {
     }
 }
 
-fn into(node: Node) -> FieldResult<Into> {
+fn into(node: Node) -> FieldResult<Target> {
     match node.value {
-        Value::Bool(false) => Ok(Into::Fresh),
-        Value::Bool(true) => Ok(Into::Elsewhere),
-        _ => Ok(Into::Given(Box::new(tensor(node.fields()?)?))),
+        Value::Bool(false) => Ok(Target::Fresh),
+        Value::Bool(true) => Ok(Target::Elsewhere),
+        _ => Ok(Target::Given(Box::new(tensor(node.fields()?)?))),
     }
 }
 

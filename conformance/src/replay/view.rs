@@ -6,8 +6,8 @@ use congruent::{Index, Tensor};
 use congruent_backend_api::erase::AnyBackend;
 use congruent_backend_api::{Result, Slice, Storage as _};
 
-use super::call::elsewhere;
 use super::fields::{self, Fields, Node};
+use super::operand::elsewhere;
 use crate::case::{Call, Case, Input};
 use crate::host::HostTensor;
 

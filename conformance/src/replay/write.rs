@@ -1,11 +1,13 @@
 //! Writing a case as a replay file.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use congruent_backend_api::ops::statistic::StatisticOp;
-use congruent_backend_api::{DType, Op, Scalar};
+use congruent_backend_api::{DType, Layout, Op, Scalar};
 use serde_json::{Value, json};
 
-use super::data::{scalar_json, tensor_json};
 use crate::case::{Call, Case, Input};
+use crate::host::{HostTensor, decode, encode_float};
 
 /// A case as JSON that the oracle judges when it is read back. Reading it gives the same case: the output is written as
 /// the field `into`, with its layout and all of its storage, and an operand in place as `null`.
@@ -57,7 +59,7 @@ fn args(case: &Case) -> Value {
     let dtype = case.dtype();
     let scalar = |value: Scalar| scalar_json(dtype, value);
     let bound = |value: Option<Scalar>| value.map_or(Value::Null, scalar);
-    let rank = |tensor: Option<&crate::host::HostTensor>| tensor.map(|tensor| tensor.layout.rank());
+    let rank = |tensor: Option<&HostTensor>| tensor.map(|tensor| tensor.layout.rank());
     let keepdim = rank(case.tensor(0)) == Some(case.out.layout.rank());
     match &case.call {
         Call::ArgReduce { axis, .. } => json!({ "axis": axis, "keepdim": keepdim }),
@@ -78,4 +80,59 @@ fn args(case: &Case) -> Value {
         Call::Copy if matches!(case.op(), Op::Cast(_)) => json!({ "dtype": case.out.dtype.name() }),
         Call::Binary(_) | Call::Compare(_) | Call::Copy | Call::Unary(_) | Call::Where => json!({}),
     }
+}
+
+/// Storages of at most this many elements are written as lists.
+const LIST: usize = 64;
+
+/// A tensor with everything that the reader needs to rebuild it.
+fn tensor_json(tensor: &HostTensor) -> Value {
+    let layout = &tensor.layout;
+    let mut json = json!({
+        "dtype": tensor.dtype.name(),
+        "shape": &**layout.shape(),
+        "data": data_json(tensor),
+    });
+    if layout.strides() != Layout::contiguous(*layout.shape()).strides() {
+        json["strides"] = layout.strides().into();
+    }
+    if layout.offset() != 0 {
+        json["offset"] = layout.offset().into();
+    }
+    json
+}
+
+fn data_json(tensor: &HostTensor) -> Value {
+    let (dtype, len) = (tensor.dtype, tensor.storage_len());
+    let first = (len > 1).then(|| tensor.bits(0));
+    if let Some(bits) = first.filter(|&bits| (1..len).all(|at| tensor.bits(at) == bits)) {
+        return json!({ "full": element_json(dtype, bits), "len": len });
+    }
+    if len <= LIST {
+        return (0..len).map(|at| element_json(dtype, tensor.bits(at))).collect();
+    }
+    json!({ "base64": STANDARD.encode(&tensor.bytes) })
+}
+
+fn element_json(dtype: DType, bits: u64) -> Value {
+    match decode(dtype, bits) {
+        Scalar::Float(value) if value.is_nan() => hex_json(dtype, bits),
+        value => scalar_json(dtype, value),
+    }
+}
+
+/// A scalar, so that the same one is read back: NaN as bits of the op's dtype.
+fn scalar_json(dtype: DType, value: Scalar) -> Value {
+    match value {
+        Scalar::Int(value) => value.into(),
+        Scalar::Bool(value) => value.into(),
+        Scalar::Float(value) if value.is_nan() => hex_json(dtype, encode_float(dtype, value)),
+        Scalar::Float(f64::INFINITY) => "inf".into(),
+        Scalar::Float(f64::NEG_INFINITY) => "-inf".into(),
+        Scalar::Float(value) => value.into(),
+    }
+}
+
+fn hex_json(dtype: DType, bits: u64) -> Value {
+    format!("0x{bits:0width$x}", width = 2 * dtype.size()).into()
 }
