@@ -42,7 +42,8 @@ impl Dd {
     /// The nearest f64.
     #[must_use]
     pub fn to_f64(self) -> f64 {
-        self.hi + self.lo
+        // Adding a remainder of +0 would lose the sign of −0.
+        if self.lo == 0.0 { self.hi } else { self.hi + self.lo }
     }
 
     /// Infinities and NaN have no remainder.
