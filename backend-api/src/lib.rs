@@ -26,7 +26,9 @@
 //! - A sum or mean over n elements is within γ_d·Σ|x|, d = [`summation_depth`](ops::reduce::summation_depth)(n) (one
 //!   more for the mean): at most 64 terms one after another, then pairwise.
 //! - A product over n elements is within γₙ·|∏x|, in any order.
-//! - `matmul` is within γ_{k+3}·(|α|·|a|·|b| + |β|·|c|), element by element, in any order.
+//! - `matmul` is within γ_{k+3}·(|α|·|a|·|b| + |β|·|c|), element by element, in any order; for f16 and bf16 within
+//!   γ_{2k+3}, since tensor cores cut off where others round (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of
+//!   NVIDIA tensor cores", 2021).
 //! - Where Σ|x| (or |a|·|b|) itself overflows the accumulator, order decides between a number, ±∞ and NaN.
 //! - `var std logsumexp norm` are computed as their [composition](ops::statistic) is, without overflow in between.
 //!

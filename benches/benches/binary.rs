@@ -6,12 +6,9 @@ use congruent_benches::{compare, random};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 fn binary(criterion: &mut Criterion) {
-    for (dtype, shape) in [
-        (DType::F32, [2, 2]),
-        (DType::F32, [256, 256]),
-        (DType::F32, [4096, 4096]),
-        (DType::BF16, [4096, 4096]),
-    ] {
+    for (dtype, shape) in
+        [(DType::F32, [2, 2]), (DType::F32, [256, 256]), (DType::F32, [4096, 4096]), (DType::BF16, [4096, 4096])]
+    {
         let bytes = Throughput::Bytes((3 * dtype.size() * shape[0] * shape[1]) as u64);
         let size = format!("{}x{}", shape[0], shape[1]);
         let case = |name: &str| format!("binary/{name}/{dtype}/{size}");

@@ -25,10 +25,9 @@ impl MatmulOps for Cuda {
             return Ok(());
         }
         let pointers = [out.at(plan.batch().offset(0)), a.at(plan.batch().offset(1)), b.at(plan.batch().offset(2))];
-        // BLAS skips the product when alpha is 0, but 0 · NaN is NaN. It has no bf16 before compute capability 8.0.
-        let skips = plan.k() == 0 || plan.alpha().to_f64() == 0.0;
+        // BLAS has no bf16 before compute capability 8.0.
         let lacks = plan.dtype() == DType::BF16 && self.device.arch() < 80;
-        if !plan.dtype().is_float() || skips || lacks {
+        if !plan.dtype().is_float() || plan.k() == 0 || lacks {
             return self.tiled(plan, pointers);
         }
         self.blas(plan, pointers)

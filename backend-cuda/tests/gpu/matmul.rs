@@ -48,7 +48,8 @@ fn check<T: Small>(cuda: &Cuda, a: Layout, b: Layout, out: Layout, alpha: i64, b
     let all_before = get::<T>(cuda, &out.storage).unwrap();
     let plan = Matmul::new(a.view(), b.view(), T::scalar(alpha), T::scalar(beta), out.view()).unwrap();
     cuda.matmul(&plan, &a.storage, &b.storage, &mut out.storage).unwrap();
-    let (m, n, k) = (plan.m(), plan.n(), plan.k());
+    // The plan's own k is 0 where α is.
+    let (m, n, k) = (plan.m(), plan.n(), a.layout.shape()[a.layout.rank() - 1]);
     let batch = &out.layout.shape()[..out.layout.rank() - 2];
     let spread = |tensor: &Tensor, rows: usize, cols: usize| {
         let shape: Vec<usize> = batch.iter().copied().chain([rows, cols]).collect();

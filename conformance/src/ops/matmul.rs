@@ -171,7 +171,10 @@ fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64) ->
         0.0
     } else {
         // One for each addition, one for a product that is not held exactly.
-        (terms - 1.0).max(0.0) + f64::from(u8::from(!nonzero.clone().all(held)))
+        let roundings = (terms - 1.0).max(0.0) + f64::from(u8::from(!nonzero.clone().all(held)));
+        // Tensor cores align the terms of a half-precision product to the largest and cut off what lies below: up to
+        // a whole unit in the last place for each term, where rounding to nearest loses half of one.
+        if dtype.size() == 2 && terms > 1.0 { 2.0 * terms } else { roundings }
     };
     let scaling = f64::from(u8::from(alpha != 0.0 && alpha.abs().log2().fract() != 0.0));
     let keeping = if kept.hi == 0.0 { 0.0 } else { 1.0 + f64::from(u8::from(!(beta.abs() == 1.0))) };
