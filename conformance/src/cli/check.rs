@@ -10,7 +10,7 @@ use congruent_conformance::report::Report;
 use congruent_conformance::suite::{Profile, check, check_laws, selected};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{CheckArgs, candidates, table};
+use super::{CheckArgs, candidates, print, table};
 
 /// Checks what the arguments select; whether all agree.
 pub(super) fn run(args: &CheckArgs) -> Result<bool, String> {
@@ -37,11 +37,11 @@ pub(super) fn run(args: &CheckArgs) -> Result<bool, String> {
         report.laws = check_laws(&candidates, profile.seed).map_err(|error| error.to_string())?;
     }
     let table = if args.long { table::long(&report) } else { table::matrix(&report) };
-    println!("{}\n{}", table.trim_fmt(), table::LEGEND);
     let written = write(&report, &args.out).map_err(|error| format!("{}: {error}", args.out.display()))?;
-    print_failures(&report, &written);
-    println!("{}", report.summary());
-    println!("{}", verdict(&report));
+    let mut lines = vec![table.trim_fmt(), table::LEGEND.to_owned()];
+    lines.extend(failures(&report, &written));
+    lines.extend([report.summary(), verdict(&report)]);
+    print(&lines.join("\n"))?;
     Ok(report.agrees())
 }
 
@@ -96,17 +96,18 @@ fn write(report: &Report, out: &Path) -> std::io::Result<Vec<String>> {
     Ok(paths)
 }
 
-fn print_failures(report: &Report, paths: &[String]) {
-    for cell in report.failures() {
+/// A line for each failure, and how to run it again.
+fn failures(report: &Report, paths: &[String]) -> Vec<String> {
+    let cells = report.failures().map(|cell| {
         let reason = cell.failure.as_ref().map_or("", |failure| &failure.reason);
-        println!("FAIL {} {} on {}: {reason}", cell.op_name(), cell.dtype, cell.backend);
-    }
-    for law in report.laws.iter().filter(|law| law.broken.is_some()) {
-        println!("LAW  {} on {}: {}", law.law, law.backend, law.broken.as_deref().unwrap_or_default());
-    }
-    for path in paths {
-        println!("     conformance replay {path}");
-    }
+        format!("FAIL {} {} on {}: {reason}", cell.op_name(), cell.dtype, cell.backend)
+    });
+    let laws = report
+        .laws
+        .iter()
+        .filter_map(|law| law.broken.as_ref().map(|broken| format!("LAW  {} on {}: {broken}", law.law, law.backend)));
+    let again = paths.iter().map(|path| format!("     conformance replay {path}"));
+    cells.chain(laws).chain(again).collect()
 }
 
 fn verdict(report: &Report) -> String {

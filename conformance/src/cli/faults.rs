@@ -7,7 +7,7 @@ use congruent_backend_api::DType;
 use congruent_conformance::faults::{FAULTS, score};
 use congruent_conformance::suite::Profile;
 
-use super::{FaultsArgs, candidates};
+use super::{FaultsArgs, candidates, print};
 
 /// Runs the faults; whether all were caught.
 pub(super) fn run(args: &FaultsArgs) -> Result<bool, String> {
@@ -39,9 +39,9 @@ pub(super) fn run(args: &FaultsArgs) -> Result<bool, String> {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    println!("{}\n{caught} of {all} faults caught (seed {:#x})", table.trim_fmt(), profile.seed);
     if all == 0 {
         return Err(format!("no fault's description contains `{}`", args.only));
     }
+    print(&format!("{}\n{caught} of {all} faults caught (seed {:#x})", table.trim_fmt(), profile.seed))?;
     Ok(caught == all)
 }

@@ -6,6 +6,7 @@ mod check;
 mod faults;
 mod table;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -110,10 +111,8 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Faults(args)) => faults::run(&args),
         Some(Command::Replay(args)) => replay(&args),
         Some(Command::Backends) => {
-            for candidate in present() {
-                println!("{}", candidate.name());
-            }
-            Ok(true)
+            let names: Vec<_> = present().iter().map(|candidate| candidate.name().to_owned()).collect();
+            print(&names.join("\n")).map(|()| true)
         }
     };
     match result {
@@ -128,9 +127,18 @@ pub(crate) fn main() -> ExitCode {
 
 fn replay(args: &ReplayArgs) -> Result<bool, String> {
     let candidates = candidates(&args.backend)?;
-    let mut out = std::io::stdout().lock();
-    congruent_conformance::replay::command(&args.paths, &candidates, args.quiet, &mut out)
-        .map_err(|error| error.to_string())
+    let mut lines = Vec::new();
+    let result = congruent_conformance::replay::command(&args.paths, &candidates, args.quiet, &mut lines);
+    print(String::from_utf8_lossy(&lines).trim_end())?;
+    result.map_err(|error| error.to_string())
+}
+
+/// Prints to the standard output; a reader that has gone away, such as `head`, is no error.
+fn print(text: &str) -> Result<(), String> {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.to_string()),
+        _ => Ok(()),
+    }
 }
 
 fn seed(text: &str) -> Result<u64, String> {
