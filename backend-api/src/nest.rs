@@ -25,7 +25,8 @@ impl<const N: usize> Nest<N> {
         let mut nest =
             Self { rank: 0, sizes: [1; MAX_RANK], strides: [[0; MAX_RANK]; N], offsets: layouts.map(Layout::offset) };
         if shape.count() == 0 {
-            (nest.rank, nest.sizes[0]) = (1, 0);
+            // The offset of an empty layout may be anything; nobody may add to it, and equal plans must stay equal.
+            (nest.rank, nest.sizes[0], nest.offsets) = (1, 0, [0; N]);
             return nest;
         }
         for (axis, &size) in shape.iter().enumerate().filter(|&(_, &size)| size > 1) {

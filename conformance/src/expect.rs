@@ -24,6 +24,8 @@ pub enum Expect {
         value: Dd,
         /// The largest error before the final rounding.
         bound: f64,
+        /// The largest error that is likely: above it, and inside the bound, a result is loose.
+        likely: f64,
         /// Whether the result must have the value's sign, zero included.
         signed: bool,
     },
@@ -52,7 +54,8 @@ impl Expect {
             return Self::exact(dtype, y);
         }
         let format = Format::of(dtype).map_or(Format::F64, Format::accumulator);
-        Self::Near { value, bound: ulps * format.ulp(y), signed: true }
+        let bound = ulps * format.ulp(y);
+        Self::Near { value, bound, likely: bound, signed: true }
     }
 
     /// A value of an accumulation: the sign of a zero is free.
@@ -61,9 +64,20 @@ impl Expect {
         if value.hi.is_nan() {
             Self::Nan
         } else if bound.is_finite() {
-            Self::Near { value, bound, signed: false }
+            Self::Near { value, bound, likely: bound, signed: false }
         } else {
             Self::Any
+        }
+    }
+}
+
+impl Expect {
+    /// The same with a likely error, which says nothing where it is not below the bound.
+    #[must_use]
+    pub fn likely(self, limit: f64) -> Self {
+        match self {
+            Self::Near { value, bound, signed, .. } => Self::Near { value, bound, likely: limit.min(bound), signed },
+            other => other,
         }
     }
 }
@@ -79,11 +93,17 @@ pub struct Judgement {
     pub ratio: f64,
     /// Whether nothing was known about the element.
     pub indeterminate: bool,
+    /// Whether its error is inside the bound but above what is likely.
+    pub loose: bool,
+    /// Whether there was an error to bound: not for exact results, nor where the final rounding of a narrower output covers
+    /// the whole interval.
+    pub bounded: bool,
 }
 
 impl Judgement {
-    const EXACT: Self = Self { accepted: true, ulps: 0.0, ratio: 0.0, indeterminate: false };
-    const WRONG: Self = Self { accepted: false, ulps: f64::INFINITY, ratio: f64::INFINITY, indeterminate: false };
+    const EXACT: Self =
+        Self { accepted: true, ulps: 0.0, ratio: 0.0, indeterminate: false, loose: false, bounded: false };
+    const WRONG: Self = Self { accepted: false, ulps: f64::INFINITY, ratio: f64::INFINITY, ..Self::EXACT };
 
     fn exact(accepted: bool) -> Self {
         if accepted { Self::EXACT } else { Self::WRONG }
@@ -98,7 +118,7 @@ pub fn judge(dtype: DType, bits: u64, expect: &Expect) -> Judgement {
         Expect::Bits(expected) => Judgement { ulps: distance(dtype, bits, expected), ..Judgement::WRONG },
         Expect::Nan => Judgement::exact(dtype.is_float() && decode(dtype, bits).to_f64().is_nan()),
         Expect::Any => Judgement { indeterminate: true, ..Judgement::EXACT },
-        Expect::Near { value, bound, signed } => near(dtype, decode(dtype, bits).to_f64(), value, bound, signed),
+        Expect::Near { .. } => near(dtype, decode(dtype, bits).to_f64(), expect),
     }
 }
 
@@ -125,29 +145,26 @@ pub fn interval(dtype: DType, value: Dd, bound: f64, signed: bool) -> (f64, f64)
     }
 }
 
-fn near(dtype: DType, got: f64, value: Dd, bound: f64, signed: bool) -> Judgement {
+fn near(dtype: DType, got: f64, expect: &Expect) -> Judgement {
+    let Expect::Near { value, bound, likely, signed } = *expect else { return Judgement::WRONG };
     let (low, high) = interval(dtype, value, bound, signed);
+    let error = (got - value.hi - value.lo).abs();
+    let ulps = error_ulps(dtype, got, value);
     // Written so that NaN is outside.
     let inside = low <= got && got <= high;
     let sign_fits = !signed || got != 0.0 || got.is_sign_negative() == value.hi.is_sign_negative();
     if !(inside && sign_fits) {
-        let ulps = error_ulps(dtype, got, value);
-        return Judgement {
-            accepted: false,
-            ulps,
-            ratio: (ulps * ulp(dtype, value) / bound).max(f64::MIN_POSITIVE + 1.0),
-            indeterminate: false,
-        };
+        return Judgement { ulps, ratio: (error / bound).max(1.0_f64.next_up()), ..Judgement::WRONG };
     }
     if got.is_infinite() || low == high {
         return Judgement::EXACT;
     }
-    let error = (got - value.hi - value.lo).abs();
     // The bound holds before the final rounding, which is one of its own only where the output is narrower.
     let narrower = Format::of(dtype).is_some_and(|format| format.accumulator().precision > format.precision);
     let rounding = if narrower { ulp(dtype, value) / 2.0 } else { 0.0 };
-    let ratio = ((error - rounding).max(0.0) / bound).min(1.0);
-    Judgement { accepted: true, ulps: error / ulp(dtype, value), ratio, indeterminate: false }
+    let error = (error - rounding).max(0.0);
+    let ratio = (error / bound).min(1.0);
+    Judgement { ulps, ratio, loose: error > likely, bounded: !narrower, ..Judgement::EXACT }
 }
 
 fn ulp(dtype: DType, value: Dd) -> f64 {

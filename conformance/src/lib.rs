@@ -19,16 +19,21 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arithmetic;
 pub mod case;
+pub mod coverage;
 pub mod dd;
 pub mod expect;
 pub mod faults;
 pub mod host;
 pub mod laws;
+pub mod minimise;
 pub mod ops;
+pub mod partial;
 pub mod replay;
 pub mod report;
 pub mod round;
+pub mod shadow;
 pub mod spec;
 pub mod suite;
 pub mod trials;

@@ -8,9 +8,11 @@ use congruent_backend_api::{DType, Op};
 use serde::Serialize;
 
 use crate::case::Case;
+use crate::coverage::Coverage;
 use crate::expect::{Expect, Judgement, interval};
 use crate::host::{decode, positions};
-use crate::suite::{Profile, Verdict};
+use crate::replay::to_json;
+use crate::suite::{BUCKETS, Profile, Verdict};
 
 /// What is known of an op for a dtype on a backend.
 #[derive(Clone, Debug)]
@@ -27,6 +29,12 @@ pub struct Cell {
     pub elements: usize,
     /// Elements of which nothing was known, since partial sums may overflow.
     pub indeterminate: usize,
+    /// Elements inside their bound whose error is above what is likely.
+    pub loose: usize,
+    /// Elements by the power of two of their error over its bound; see [`Verdict::histogram`].
+    pub histogram: [usize; BUCKETS],
+    /// Layouts and values seen.
+    pub coverage: Coverage,
     /// Cases in which the backend said that it lacks the op.
     pub unsupported: usize,
     /// The greatest error in units in the last place.
@@ -58,6 +66,10 @@ pub enum Mark {
     Fail,
     /// The backend says that it lacks the op.
     Unsupported,
+    /// Every element was inside its bound, but some error is larger than is likely: look at the accumulation.
+    Loose,
+    /// Of most elements nothing was known.
+    Indeterminate,
 }
 
 impl Cell {
@@ -69,6 +81,9 @@ impl Cell {
             cases: 0,
             elements: 0,
             indeterminate: 0,
+            loose: 0,
+            histogram: [0; BUCKETS],
+            coverage: Coverage::default(),
             unsupported: 0,
             ulps: 0.0,
             ratio: 0.0,
@@ -77,8 +92,11 @@ impl Cell {
         }
     }
 
-    pub(crate) fn record(&mut self, verdict: &Verdict) {
+    pub(crate) fn record(&mut self, case: &Case, verdict: &Verdict) {
         self.cases += 1;
+        self.coverage.record(case);
+        self.loose += verdict.loose;
+        self.histogram.iter_mut().zip(verdict.histogram).for_each(|(count, more)| *count += more);
         self.elements += verdict.elements;
         self.indeterminate += verdict.indeterminate;
         self.unsupported += usize::from(verdict.unsupported);
@@ -87,6 +105,20 @@ impl Cell {
         if let Some(reason) = &verdict.failure {
             self.failure = Some(Failure { reason: reason.clone(), case: None });
         }
+    }
+
+    fn add(&mut self, more: Self) {
+        self.cases += more.cases;
+        self.elements += more.elements;
+        self.indeterminate += more.indeterminate;
+        self.loose += more.loose;
+        self.unsupported += more.unsupported;
+        self.histogram.iter_mut().zip(more.histogram).for_each(|(count, more)| *count += more);
+        self.coverage.add(&more.coverage);
+        self.ulps = self.ulps.max(more.ulps);
+        self.ratio = self.ratio.max(more.ratio);
+        self.seconds += more.seconds;
+        self.failure = self.failure.take().or(more.failure);
     }
 
     pub(crate) fn failed(&self) -> bool {
@@ -99,8 +131,16 @@ impl Cell {
         match self.failure {
             Some(_) => Mark::Fail,
             None if self.unsupported > 0 => Mark::Unsupported,
+            None if 2 * self.indeterminate > self.elements => Mark::Indeterminate,
+            None if self.loose > 0 => Mark::Loose,
             None => Mark::Pass,
         }
+    }
+
+    /// Whether the bound may be empty talk: errors were seen, and none came near it.
+    #[must_use]
+    pub fn is_vacuous(&self) -> bool {
+        self.ratio < 1e-6 && self.histogram.iter().sum::<usize>() > 0
     }
 
     /// The op's name; a cast also says to what.
@@ -111,6 +151,15 @@ impl Cell {
             op => op.name().to_owned(),
         }
     }
+}
+
+/// A backend in the report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// What it declares about its arithmetic.
+    pub declared: String,
 }
 
 /// What became of a law on a backend.
@@ -132,7 +181,7 @@ pub struct Report {
     /// Cases asked for in each cell.
     pub cases_per_cell: u32,
     /// The backends, in the order of the columns.
-    pub backends: Vec<String>,
+    pub backends: Vec<Column>,
     /// The cells, row by row.
     pub cells: Vec<Cell>,
     /// The laws, empty when they were not tested.
@@ -142,8 +191,16 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(profile: &Profile, backends: Vec<String>, cells: Vec<Cell>, elapsed: Duration) -> Self {
+    pub(crate) fn new(profile: &Profile, backends: Vec<Column>, cells: Vec<Cell>, elapsed: Duration) -> Self {
         Self { seed: profile.seed, cases_per_cell: profile.cases, backends, cells, laws: Vec::new(), elapsed }
+    }
+
+    /// Adds another round over the same rows and backends.
+    pub fn add(&mut self, other: Self) {
+        for (cell, more) in self.cells.iter_mut().zip(other.cells) {
+            cell.add(more);
+        }
+        self.elapsed += other.elapsed;
     }
 
     /// Whether no cell failed and no law is broken.
@@ -165,11 +222,13 @@ impl Report {
         let (elements, indeterminate) = (total(|cell| cell.elements), total(|cell| cell.indeterminate));
         // Writing to a string does not fail.
         let mut line = format!(
-            "{} of {} cells pass · {} fail · {} unsupported · {} cases",
+            "{} of {} cells pass · {} fail · {} loose · {} unsupported · {} indeterminate · {} cases",
             count(Mark::Pass),
             self.cells.len(),
             count(Mark::Fail),
+            count(Mark::Loose),
             count(Mark::Unsupported),
+            count(Mark::Indeterminate),
             total(|cell| cell.cases),
         );
         if !self.laws.is_empty() {
@@ -213,10 +272,16 @@ impl Report {
                     "cases": cell.cases,
                     "elements": cell.elements,
                     "indeterminate": cell.indeterminate,
+                    "loose": cell.loose,
+                    "vacuous": cell.is_vacuous(),
+                    "histogram": cell.histogram,
+                    "layouts": cell.coverage.layouts().map(|(kind, count)| (format!("{kind:?}"), count)).collect::<BTreeMap<_, _>>(),
+                    "values": cell.coverage.features().map(|(feature, count)| (format!("{feature:?}"), count)).collect::<BTreeMap<_, _>>(),
                     "worst_ulp": cell.ulps,
                     "worst_error_over_bound": cell.ratio,
                     "seconds": cell.seconds,
                     "failure": cell.failure.as_ref().map(|failure| &failure.reason),
+                    "case": cell.failure.as_ref().and_then(|failure| failure.case.as_ref()).map(|case| to_json(case, &cell.op_name(), "")),
                 })
             })
             .collect();
@@ -253,7 +318,7 @@ pub fn describe(case: &Case, index: usize, bits: u64, expect: &Expect, judged: &
         Expect::Bits(bits) => format!("{} exactly", decode(dtype, bits)),
         Expect::Nan => "NaN".to_owned(),
         Expect::Any => "anything".to_owned(),
-        Expect::Near { value, bound, signed } => {
+        Expect::Near { value, bound, signed, .. } => {
             let (low, high) = interval(dtype, value, bound, signed);
             format!("{low:e} to {high:e} (oracle {:e})", value.to_f64())
         }

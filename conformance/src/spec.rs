@@ -1,8 +1,9 @@
 //! Descriptions of cases that proptest generates and shrinks: sizes, placements and value classes, never values.
 
-use congruent_backend_api::{DType, Layout, Result};
+use congruent_backend_api::{DType, Layout, MAX_RANK, Result};
 use proptest::prelude::*;
 use proptest::sample::select;
+use serde::Serialize;
 
 use crate::host::{HostTensor, positions};
 use crate::values::{Class, element, hash};
@@ -12,7 +13,8 @@ use crate::values::{Class, element, hash};
 pub struct Placement {
     /// Sort keys: axes lie in memory in the order of their keys; equal keys keep row-major order.
     pub order: Vec<u8>,
-    /// Distance between neighbours of each axis, in multiples of what lies below it; negative walks backwards.
+    /// Distance between neighbours of each axis, in multiples of what lies below it; negative walks backwards, 0 repeats
+    /// one element, which an output must not.
     pub steps: Vec<i8>,
     /// Elements before the view.
     pub offset: usize,
@@ -50,7 +52,7 @@ impl Placement {
             if multiple < 0 {
                 offset += (step * -multiple * (size - 1)) as usize;
             }
-            step *= size * multiple.abs();
+            step *= if multiple == 0 { 1 } else { size * multiple.abs() };
         }
         let layout = Layout::new("spec", shape, &strides, offset)?;
         Ok((layout, layout.min_len().max(offset) + GUARD))
@@ -105,15 +107,133 @@ pub fn size() -> impl Strategy<Value = usize> {
     prop_oneof![5 => 1..5_usize, 1 => Just(0), 4 => select(EDGES), 1 => select(PRIMES), 2 => 1..200_usize]
 }
 
-/// A shape of rank 0 to `max_rank` with at most `limit` elements.
-pub fn shape(max_rank: usize, limit: usize) -> impl Strategy<Value = Vec<usize>> {
-    prop_oneof![
-        4 => prop::collection::vec(size(), 0..=2.min(max_rank)),
-        3 => prop::collection::vec(size(), 0..=max_rank),
-        // All sizes equal, where axes are easily confused.
-        1 => (1..=max_rank, 2..6_usize).prop_map(|(rank, size)| vec![size; rank]),
-    ]
-    .prop_map(move |shape| cap(shape, limit))
+/// How an input lies in its storage, by kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum LayoutKind {
+    /// Row-major, one after another.
+    Contiguous,
+    /// Row-major, after elements that belong to others.
+    Offset,
+    /// Axes in another order.
+    Permuted,
+    /// With gaps.
+    Stepped,
+    /// Some axes backwards.
+    Reversed,
+    /// Some axes repeat one element: stride 0.
+    Repeated,
+    /// Everything at once.
+    Mixed,
+}
+
+impl LayoutKind {
+    /// Every kind.
+    pub const ALL: [Self; 7] =
+        [Self::Contiguous, Self::Offset, Self::Permuted, Self::Stepped, Self::Reversed, Self::Repeated, Self::Mixed];
+
+    /// The kind of a layout: the most unusual thing about it.
+    #[must_use]
+    pub fn of(layout: &Layout) -> Self {
+        let axes =
+            || layout.shape().iter().zip(layout.strides()).filter(|&(&size, _)| size > 1).map(|(_, &stride)| stride);
+        let falls = axes().zip(axes().skip(1)).all(|(outer, inner)| outer.unsigned_abs() >= inner.unsigned_abs());
+        let unusual = [
+            (axes().any(|stride| stride == 0), Self::Repeated),
+            (axes().any(|stride| stride < 0), Self::Reversed),
+            (!falls, Self::Permuted),
+            (!layout.is_contiguous(), Self::Stepped),
+        ];
+        let mut found = unusual.iter().filter(|(holds, _)| *holds).map(|&(_, kind)| kind);
+        match (found.next(), found.next()) {
+            // Reversed and permuted views are never contiguous, so the last line says nothing more of them.
+            (Some(_), Some(second)) if second != Self::Stepped => Self::Mixed,
+            (Some(kind), _) => kind,
+            (None, _) if layout.offset() > GUARD => Self::Offset,
+            (None, _) => Self::Contiguous,
+        }
+    }
+}
+
+/// What sizes a case has, by kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ShapeKind {
+    /// Rank 0 or 1.
+    Line,
+    /// Rank 2 or 3.
+    Block,
+    /// Rank 4 and more.
+    Deep,
+    /// With a size of 0.
+    Empty,
+    /// Sizes at which tiles, warps and vectors end.
+    Edges,
+    /// All sizes equal, where axes are easily confused.
+    Equal,
+}
+
+impl ShapeKind {
+    /// Every kind.
+    pub const ALL: [Self; 6] = [Self::Line, Self::Block, Self::Deep, Self::Empty, Self::Edges, Self::Equal];
+}
+
+/// What a generated case is drawn from: anything, or one cell of the pairwise covering array.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw {
+    /// About how many elements a case has at most.
+    pub limit: usize,
+    /// The fixed choices; `None` leaves all open.
+    pub cell: Option<(LayoutKind, ShapeKind, usize)>,
+}
+
+impl Draw {
+    /// Anything of at most about `limit` elements.
+    #[must_use]
+    pub fn any(limit: usize) -> Self {
+        Self { limit, cell: None }
+    }
+
+    /// Cell `index` of the covering array. Of seven layouts, six shapes and up to twelve value classes, the first 84 cells
+    /// hold every pair of a layout and a class, of a layout and a shape, and of a class and a shape.
+    #[must_use]
+    pub fn covering(limit: usize, index: usize) -> Self {
+        let (layout, class) = (index % LayoutKind::ALL.len(), index / LayoutKind::ALL.len());
+        let shape = (layout + class) % ShapeKind::ALL.len();
+        Self { limit, cell: Some((LayoutKind::ALL[layout], ShapeKind::ALL[shape], class)) }
+    }
+
+    /// The same with another limit.
+    #[must_use]
+    pub fn scaled(self, factor: usize) -> Self {
+        Self { limit: self.limit * factor, ..self }
+    }
+}
+
+/// A shape of at most `max_rank` axes.
+pub fn shape(draw: Draw, max_rank: usize) -> BoxedStrategy<Vec<usize>> {
+    let of_kind = move |kind: ShapeKind| match kind {
+        ShapeKind::Line => prop::collection::vec(size(), 0..=1.min(max_rank)).boxed(),
+        ShapeKind::Block => prop::collection::vec(1..40_usize, 2.min(max_rank)..=3.min(max_rank)).boxed(),
+        ShapeKind::Deep => prop::collection::vec(1..8_usize, 4.min(max_rank)..=max_rank).boxed(),
+        ShapeKind::Empty => (prop::collection::vec(0..5_usize, 1..=3.min(max_rank)), any::<usize>())
+            .prop_map(|(mut shape, axis)| {
+                let axis = axis % shape.len();
+                shape[axis] = 0;
+                shape
+            })
+            .boxed(),
+        ShapeKind::Edges => prop::collection::vec(select(EDGES), 1..=2.min(max_rank)).boxed(),
+        ShapeKind::Equal => (1..=max_rank, 2..6_usize).prop_map(|(rank, size)| vec![size; rank]).boxed(),
+    };
+    let shapes = match draw.cell {
+        Some((_, kind, _)) => of_kind(kind),
+        None => prop_oneof![
+            4 => prop::collection::vec(size(), 0..=2.min(max_rank)),
+            3 => prop::collection::vec(size(), 0..=max_rank),
+            1 => of_kind(ShapeKind::Equal),
+        ]
+        .boxed(),
+    };
+    shapes.prop_map(move |shape| cap(shape, draw.limit)).boxed()
 }
 
 /// Shrinks sizes from the front until the count fits.
@@ -129,24 +249,79 @@ pub fn cap(mut shape: Vec<usize>, limit: usize) -> Vec<usize> {
     shape
 }
 
-/// Placements: contiguous, offset, permuted, stepped, reversed, and all of them together.
-pub fn placement() -> impl Strategy<Value = Placement> {
+/// Placements of an output: contiguous, offset, permuted, stepped, reversed, and all of them together.
+pub fn placement() -> BoxedStrategy<Placement> {
     let offset = prop_oneof![2 => Just(0_usize), 2 => 1..5_usize, 1 => 5..40_usize];
-    let order = prop_oneof![3 => Just(vec![0; 8]), 2 => prop::collection::vec(0..8_u8, 8)];
     let steps = prop_oneof![
-        4 => Just(vec![1_i8; 8]),
-        2 => prop::collection::vec(select(&[1_i8, 1, -1][..]), 8),
-        2 => prop::collection::vec(select(&[1_i8, 1, 2, 3, -1, -2][..]), 8),
+        4 => Just(vec![1_i8; MAX_RANK]),
+        2 => prop::collection::vec(select(&[1_i8, 1, -1][..]), MAX_RANK),
+        2 => prop::collection::vec(select(&[1_i8, 1, 2, 3, -1, -2][..]), MAX_RANK),
     ];
-    (order, steps, offset).prop_map(|(order, steps, offset)| Placement { order, steps, offset })
+    (order(), steps, offset).prop_map(|(order, steps, offset)| Placement { order, steps, offset }).boxed()
 }
 
-/// An operand with one of `classes`; about a third of them broadcast along some axes.
-pub fn tensor(classes: &'static [Class]) -> impl Strategy<Value = TensorSpec> {
+fn order() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![3 => Just(vec![0; MAX_RANK]), 2 => prop::collection::vec(0..8_u8, MAX_RANK)]
+}
+
+/// Placements of an input of one kind.
+fn placed(kind: LayoutKind) -> BoxedStrategy<Placement> {
+    let plain = || Just(vec![1_i8; MAX_RANK]).boxed();
+    let steps_of = |steps: &'static [i8]| prop::collection::vec(select(steps), MAX_RANK).boxed();
+    let rows = || Just(vec![0_u8; MAX_RANK]).boxed();
+    let (order, steps, offset) = match kind {
+        LayoutKind::Contiguous => (rows(), plain(), Just(0_usize).boxed()),
+        LayoutKind::Offset => (rows(), plain(), (1..40_usize).boxed()),
+        LayoutKind::Permuted => (prop::collection::vec(0..8_u8, MAX_RANK).boxed(), plain(), (0..3_usize).boxed()),
+        LayoutKind::Stepped => (rows(), steps_of(&[1, 2, 3]), (0..3_usize).boxed()),
+        LayoutKind::Reversed => (rows(), steps_of(&[1, -1]), (0..3_usize).boxed()),
+        LayoutKind::Repeated => (rows(), steps_of(&[1, 1, 0]), (0..3_usize).boxed()),
+        LayoutKind::Mixed => (order().boxed(), steps_of(&[1, 2, 0, -1, -2]), (0..40_usize).boxed()),
+    };
+    (order, steps, offset).prop_map(|(order, steps, offset)| Placement { order, steps, offset }).boxed()
+}
+
+/// An operand with one of `classes`; about a third of the freely drawn ones broadcast along some axes.
+pub fn tensor(draw: Draw, classes: &'static [Class]) -> BoxedStrategy<TensorSpec> {
     let broadcast = prop_oneof![4 => Just(0_u8), 2 => any::<u8>(), 1 => Just(0xff_u8)];
-    (placement(), broadcast, select(classes)).prop_map(|(placement, broadcast, class)| TensorSpec {
-        placement,
-        broadcast,
-        class,
-    })
+    let (placements, class) = match draw.cell {
+        Some((kind, _, class)) => (placed(kind), Just(classes[class % classes.len()]).boxed()),
+        None => (prop_oneof![5 => placement(), 1 => placed(LayoutKind::Repeated)].boxed(), select(classes).boxed()),
+    };
+    (placements, broadcast, class)
+        .prop_map(|(placement, broadcast, class)| TensorSpec { placement, broadcast, class })
+        .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_covering_array_holds_every_pair() {
+        let cells: Vec<_> = (0..84).filter_map(|index| Draw::covering(100, index).cell).collect();
+        for layout in LayoutKind::ALL {
+            for shape in ShapeKind::ALL {
+                assert!(cells.iter().any(|cell| (cell.0, cell.1) == (layout, shape)));
+            }
+            for class in 0..12 {
+                assert!(cells.iter().any(|cell| (cell.0, cell.2) == (layout, class)));
+                assert!(
+                    ShapeKind::ALL.iter().all(|&shape| cells.iter().any(|cell| (cell.1, cell.2) == (shape, class)))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_of_layouts_are_told_apart() {
+        let kind = |strides: &[isize], offset| LayoutKind::of(&Layout::new("test", &[3, 4], strides, offset).unwrap());
+        assert_eq!(kind(&[4, 1], GUARD), LayoutKind::Contiguous);
+        assert_eq!(kind(&[4, 1], GUARD + 1), LayoutKind::Offset);
+        assert_eq!(kind(&[1, 3], 8), LayoutKind::Permuted);
+        assert_eq!(kind(&[8, 2], 8), LayoutKind::Stepped);
+        assert_eq!(kind(&[4, -1], 20), LayoutKind::Reversed);
+        assert_eq!(kind(&[0, 1], 8), LayoutKind::Repeated);
+        assert_eq!(kind(&[-1, 3], 20), LayoutKind::Mixed);
+    }
 }

@@ -8,14 +8,18 @@ use std::time::Instant;
 
 use congruent_backend_api::erase::AnyBackend;
 use congruent_backend_api::{DType, ErrorKind, Op, Result};
+use proptest::strategy::{BoxedStrategy, Just, Strategy as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
+use crate::arithmetic::Arithmetic;
 use crate::case::Case;
 use crate::expect::{Expect, judge};
-use crate::host::HostTensor;
+use crate::host::{HostTensor, decode};
 use crate::laws::LAWS;
-use crate::ops::{Row, cases, divides_by_zero, expect};
-use crate::report::{Cell, Failure, LawResult, Report, describe};
+use crate::minimise::minimise;
+use crate::ops::{Row, cases, divides_by_zero, expect_of, unary};
+use crate::report::{Cell, Column, Failure, LawResult, Report, describe};
+use crate::spec::Draw;
 use crate::values::hash;
 
 /// How much is run.
@@ -31,8 +35,16 @@ pub struct Profile {
     pub threads: usize,
 }
 
+impl Profile {
+    /// The full tier: more and larger cases, minutes instead of seconds.
+    #[must_use]
+    pub fn full() -> Self {
+        Self { cases: 1024, limit: 1 << 14, ..Self::default() }
+    }
+}
+
 impl Default for Profile {
-    /// The quick tier.
+    /// The quick tier: under a minute on two cores.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
         Self { seed: 0x00c0_9642, cases: 128, limit: 2048, threads }
@@ -43,19 +55,37 @@ impl Default for Profile {
 /// reported to whoever synchronises next.
 pub struct Candidate {
     name: String,
+    arithmetic: Arithmetic,
     make: Box<dyn Fn() -> Result<Arc<AnyBackend>> + Send + Sync>,
 }
 
 impl Candidate {
     /// A backend that `make` creates.
     pub fn new(name: impl Into<String>, make: impl Fn() -> Result<Arc<AnyBackend>> + Send + Sync + 'static) -> Self {
-        Self { name: name.into(), make: Box::new(make) }
+        Self { name: name.into(), arithmetic: Arithmetic::default(), make: Box::new(make) }
+    }
+
+    /// Declares departures from the contract's arithmetic, which widen the bounds.
+    #[must_use]
+    pub fn declare(mut self, arithmetic: Arithmetic) -> Self {
+        self.arithmetic = arithmetic;
+        self
+    }
+
+    /// What is declared.
+    #[must_use]
+    pub fn arithmetic(&self) -> Arithmetic {
+        self.arithmetic
     }
 
     /// The name under which the report lists it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    fn column(&self) -> Column {
+        Column { name: self.name.clone(), declared: self.arithmetic.to_string() }
     }
 
     /// A new instance.
@@ -90,7 +120,7 @@ pub fn check<C: Borrow<Candidate> + Sync>(
         let backends = candidates().map(Candidate::make).collect::<Result<Vec<_>>>()?;
         while let Some(&row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
             let cells: Vec<_> = (candidates().zip(&backends))
-                .map(|(candidate, backend)| check_cell(candidate.name(), backend.as_ref(), row, profile))
+                .map(|(candidate, backend)| check_cell(candidate, backend.as_ref(), row, profile))
                 .collect();
             results.lock().unwrap_or_else(PoisonError::into_inner).extend(cells);
             progress(row);
@@ -106,10 +136,10 @@ pub fn check<C: Borrow<Candidate> + Sync>(
     })?;
     let mut cells = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     let row = |cell: &Cell| rows.iter().position(|row| *row == (cell.op, cell.dtype));
-    let names: Vec<_> = candidates.iter().map(|candidate| candidate.borrow().name().to_owned()).collect();
-    let column = |cell: &Cell| names.iter().position(|name| *name == cell.backend);
+    let columns: Vec<_> = candidates.iter().map(|candidate| candidate.borrow().column()).collect();
+    let column = |cell: &Cell| columns.iter().position(|column| column.name == cell.backend);
     cells.sort_by_key(|cell| (row(cell), column(cell)));
-    Ok(Report::new(profile, names, cells, start.elapsed()))
+    Ok(Report::new(profile, columns, cells, start.elapsed()))
 }
 
 /// Tests every law on every candidate.
@@ -128,37 +158,67 @@ pub fn check_laws<C: Borrow<Candidate>>(candidates: &[C], seed: u64) -> Result<V
     Ok(results)
 }
 
-fn check_cell(name: &str, backend: &AnyBackend, (op, dtype): Row, profile: &Profile) -> Cell {
+fn check_cell(candidate: &Candidate, backend: &AnyBackend, row: Row, profile: &Profile) -> Cell {
     let start = Instant::now();
-    let cell = RefCell::new(Cell::new(name, op, dtype));
-    let config =
-        Config { cases: profile.cases, failure_persistence: None, max_shrink_iters: 2048, ..Config::default() };
-    // The row's own stream: rows can be run alone and see the same cases.
-    let seed = op.name().bytes().chain(dtype.name().bytes()).fold(profile.seed, |seed, byte| hash(seed, byte.into()));
-    let bytes: Vec<u8> = (0..4).flat_map(|word| hash(seed, word).to_le_bytes()).collect();
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let result = runner.run(&cases((op, dtype), profile.limit), |case| {
-        let verdict = run_case(backend, &case);
+    let (op, dtype) = row;
+    let cell = RefCell::new(Cell::new(candidate.name(), op, dtype));
+    let run = |case: Case| {
+        let verdict = run_case(backend, &case, candidate.arithmetic);
         let mut cell = cell.borrow_mut();
         // Shrinking repeats the failing case; it counts once.
         if !cell.failed() {
-            cell.record(&verdict);
+            cell.record(&case, &verdict);
         }
         verdict.failure.map_or(Ok(()), |reason| Err(TestCaseError::fail(reason)))
+    };
+    let result = stages(row, profile).try_for_each(|(strategy, cases, seed)| {
+        let bytes: Vec<u8> = (0..4).flat_map(|word| hash(seed, word).to_le_bytes()).collect();
+        let config = Config { cases, failure_persistence: None, max_shrink_iters: 2048, ..Config::default() };
+        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+            .run(&strategy, run)
+            .map_err(Box::new)
     });
     let mut cell = cell.into_inner();
-    match result {
+    match result.map_err(|error| *error) {
         Ok(()) => {}
-        Err(TestError::Fail(reason, case)) => {
-            cell.failure = Some(Failure { reason: reason.message().to_owned(), case: Some(Box::new(case)) });
-        }
         Err(TestError::Abort(reason)) => {
             cell.failure = Some(Failure { reason: reason.message().to_owned(), case: None });
+        }
+        Err(TestError::Fail(reason, case)) => {
+            let case = minimise(backend, case, candidate.arithmetic);
+            // The smaller case may fail in another element.
+            let verdict = run_case(backend, &case, candidate.arithmetic);
+            let reason = verdict.failure.unwrap_or_else(|| reason.message().to_owned());
+            cell.failure = Some(Failure { reason, case: Some(Box::new(case)) });
         }
     }
     cell.seconds = start.elapsed().as_secs_f64();
     cell
 }
+
+/// What a row runs, each with a number of cases and a seed: every value of a 16-bit dtype for a function of one operand,
+/// then the pairwise covering array, then random cases.
+fn stages(row: Row, profile: &Profile) -> impl Iterator<Item = (BoxedStrategy<Case>, u32, u64)> {
+    let (op, dtype) = row;
+    // The row's own stream: rows can be run alone and see the same cases.
+    let seed = op.name().bytes().chain(dtype.name().bytes()).fold(profile.seed, |seed, byte| hash(seed, byte.into()));
+    let exhaustive = match op {
+        Op::Unary(op) if dtype.size() == 2 => Some((Just(unary::exhaustive(op, dtype)).boxed(), 1, seed)),
+        _ => None,
+    };
+    let limit = profile.limit;
+    let covering = COVERING.min(profile.cases * 2 / 3);
+    let pairs = (0..covering)
+        .map(move |index| (cases(row, Draw::covering(limit, index as usize)), 1, hash(seed, u64::from(index))));
+    let random = (cases(row, Draw::any(limit)), profile.cases - covering, seed);
+    exhaustive.into_iter().chain(pairs).chain([random])
+}
+
+/// Cells of the covering array.
+const COVERING: u32 = 84;
+
+/// Entries of a histogram of error over bound; the last one holds what is smaller still.
+pub const BUCKETS: usize = 24;
 
 /// What the judge says of one run.
 #[derive(Clone, Debug, Default)]
@@ -171,6 +231,10 @@ pub struct Verdict {
     pub elements: usize,
     /// Elements of which nothing was known.
     pub indeterminate: usize,
+    /// Elements inside their bound whose error is above what is likely.
+    pub loose: usize,
+    /// Elements by the power of two of their error over its bound: entry i counts ratios in (2^-(i+1), 2^-i].
+    pub histogram: [usize; BUCKETS],
     /// The greatest error in units in the last place among accepted elements.
     pub ulps: f64,
     /// The greatest error over its bound among accepted elements.
@@ -185,7 +249,7 @@ impl Verdict {
 
 /// Runs a case and judges everything about it: support, errors, memory outside the view, inputs, values.
 #[must_use]
-pub fn run_case(backend: &AnyBackend, case: &Case) -> Verdict {
+pub fn run_case(backend: &AnyBackend, case: &Case, arithmetic: Arithmetic) -> Verdict {
     let supported = backend.supports(case.op(), case.dtype());
     let outcome = match case.run(backend) {
         Ok(outcome) => outcome,
@@ -206,23 +270,38 @@ pub fn run_case(backend: &AnyBackend, case: &Case) -> Verdict {
     }
     match outcome.damage {
         Some(damage) => Verdict::fail(damage),
-        None => judge_output(case, &outcome.out, &expect(case)),
+        None => judge_output(case, &outcome.out, &expect_of(case, arithmetic), arithmetic),
     }
 }
 
-fn judge_output(case: &Case, out: &HostTensor, expected: &[Expect]) -> Verdict {
+fn judge_output(case: &Case, out: &HostTensor, expected: &[Expect], arithmetic: Arithmetic) -> Verdict {
     let mut verdict = Verdict { elements: expected.len(), ..Verdict::default() };
+    let dtype = case.out.dtype;
     for (index, (bits, expect)) in out.view_bits().into_iter().zip(expected).enumerate() {
-        let judged = judge(case.out.dtype, bits, expect);
+        let judged = judge(dtype, bits, expect);
         verdict.indeterminate += usize::from(judged.indeterminate);
+        verdict.loose += usize::from(judged.loose);
         if judged.accepted {
             verdict.ulps = verdict.ulps.max(judged.ulps);
             verdict.ratio = verdict.ratio.max(judged.ratio);
-        } else if verdict.failure.is_none() {
+            if judged.bounded && judged.ratio > 0.0 {
+                verdict.histogram[(-judged.ratio.log2()).floor().clamp(0.0, BUCKETS as f64 - 1.0) as usize] += 1;
+            }
+        } else if !flushed(dtype, bits, expect, arithmetic) && verdict.failure.is_none() {
             verdict.failure = Some(describe(case, index, bits, expect, &judged));
         }
     }
     verdict
+}
+
+/// Whether a zero stands for a subnormal, on a backend that declares so.
+fn flushed(dtype: DType, bits: u64, expect: &Expect, arithmetic: Arithmetic) -> bool {
+    let value = match expect {
+        Expect::Bits(expected) => decode(dtype, *expected).to_f64(),
+        Expect::Near { value, .. } => value.hi,
+        Expect::Any | Expect::Nan => return false,
+    };
+    dtype.is_float() && decode(dtype, bits).to_f64() == 0.0 && arithmetic.flushes(dtype, value)
 }
 
 /// Whether a row is selected by op name or family, and dtype; an empty list selects all.

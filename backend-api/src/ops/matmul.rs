@@ -12,9 +12,9 @@ use crate::shape::{MAX_RANK, Shape};
 /// A matrix within each operand: how far apart rows and columns lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatrixStrides {
-    /// From one row to the next, in elements.
+    /// From one row to the next, in elements; 1 when there is no next.
     pub row: isize,
-    /// From one column to the next, in elements.
+    /// From one column to the next, in elements; 1 when there is no next.
     pub col: isize,
 }
 
@@ -69,10 +69,7 @@ impl Matmul {
             result = result.unsqueeze(-1)?;
         }
         let layouts = [result, left, right];
-        let matrices = layouts.map(|layout| {
-            let strides = &layout.strides()[layout.rank() - 2..];
-            MatrixStrides { row: strides[0], col: strides[1] }
-        });
+        let matrices = layouts.map(|layout| MatrixStrides { row: step(&layout, -2), col: step(&layout, -1) });
         let batches = [batch_layout(&result, &batch)?, batch_layout(&left, &batch)?, batch_layout(&right, &batch)?];
         let (alpha, beta) = (alpha.to_dtype(OP, out.dtype)?, beta.to_dtype(OP, out.dtype)?);
         // As in BLAS, α = 0 means that the operands are not read.
@@ -195,6 +192,12 @@ fn matrix(shape: &[usize]) -> [usize; 2] {
         [.., rows, columns] => [rows, columns],
         [] => [1, 1],
     }
+}
+
+/// The stride of axis `from_end`, unless it has none that means anything: such a stride may be any number.
+fn step(layout: &Layout, from_end: isize) -> isize {
+    let axis = layout.rank().wrapping_add_signed(from_end);
+    if layout.count() == 0 || layout.shape()[axis] == 1 { 1 } else { layout.strides()[axis] }
 }
 
 fn batch_layout(layout: &Layout, batch: &Shape) -> Result<Layout> {

@@ -215,7 +215,9 @@ impl ArgReduce {
         let mut mask = [false; MAX_RANK];
         mask[along] = true;
         let (kept, _) = split(name, x.layout, &mask, out.layout)?;
-        let (len, stride) = (x.layout.shape()[along], x.layout.strides()[along]);
+        let len = x.layout.shape()[along];
+        // Without a next position the layout's stride may be any number.
+        let stride = if x.layout.count() == 0 || len == 1 { 1 } else { x.layout.strides()[along] };
         if len == 0 && out.layout.count() > 0 {
             return Err(nothing(name, x.layout.shape()));
         }
@@ -253,7 +255,7 @@ impl ArgReduce {
         self.len == 0
     }
 
-    /// The input's stride from one position to the next.
+    /// The input's stride from one position to the next; 1 when there is no next.
     #[must_use]
     pub fn stride(&self) -> isize {
         self.stride

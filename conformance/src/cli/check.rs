@@ -3,14 +3,16 @@
 use std::fs;
 use std::io::IsTerminal as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use congruent_backend_api::{DType, Op};
-use congruent_conformance::ops::rows;
+use congruent_conformance::ops::{Row, rows};
 use congruent_conformance::report::Report;
-use congruent_conformance::suite::{Profile, check, check_laws, selected};
+use congruent_conformance::suite::{Candidate, Profile, check, check_laws, selected};
+use congruent_conformance::values::hash;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{CheckArgs, candidates, print, table};
+use super::{CheckArgs, Tier, candidates, exhaustive, print, table};
 
 /// Checks what the arguments select; whether all agree.
 pub(super) fn run(args: &CheckArgs) -> Result<bool, String> {
@@ -20,29 +22,43 @@ pub(super) fn run(args: &CheckArgs) -> Result<bool, String> {
     if rows.is_empty() {
         return Err("no row is selected: the op is not defined for this dtype".to_owned());
     }
-    let default = Profile::default();
-    let profile =
+    if args.exhaustive {
+        return exhaustive::run(&candidates, &rows);
+    }
+    let default = if args.tier == Tier::Full { Profile::full() } else { Profile::default() };
+    let mut profile =
         Profile { seed: args.seed.unwrap_or(default.seed), cases: args.cases.unwrap_or(default.cases), ..default };
     let names: Vec<_> = candidates.iter().map(|candidate| candidate.name()).collect();
     eprintln!("{} rows (op × dtype) of {} cases on {}", rows.len(), profile.cases, names.join(", "));
-    let bar = progress(rows.len());
-    let report = check(&candidates, &rows, &profile, |(op, dtype)| {
-        bar.set_message(format!("{} {dtype}", op.name()));
-        bar.inc(1);
-    });
-    bar.finish_and_clear();
-    let mut report = report.map_err(|error| error.to_string())?;
+    let start = Instant::now();
+    let mut report = round(&candidates, &rows, &profile)?;
+    while args.tier == Tier::Soak && report.agrees() && start.elapsed() < Duration::from_secs(60 * args.minutes) {
+        profile.seed = hash(profile.seed, 1);
+        eprintln!("{}", report.summary());
+        report.add(round(&candidates, &rows, &profile)?);
+    }
     // A selection of rows leaves the laws out: they cross families.
     if args.op.is_empty() && args.dtype.is_empty() {
         report.laws = check_laws(&candidates, profile.seed).map_err(|error| error.to_string())?;
     }
-    let table = if args.long { table::long(&report) } else { table::matrix(&report) };
     let written = write(&report, &args.out).map_err(|error| format!("{}: {error}", args.out.display()))?;
+    let table = if args.long { table::long(&report) } else { table::matrix(&report) };
     let mut lines = vec![table.trim_fmt(), table::LEGEND.to_owned()];
     lines.extend(failures(&report, &written));
     lines.extend([report.summary(), verdict(&report)]);
     print(&lines.join("\n"))?;
     Ok(report.agrees())
+}
+
+/// Runs every row once, with a progress bar.
+fn round(candidates: &[Candidate], rows: &[Row], profile: &Profile) -> Result<Report, String> {
+    let bar = progress(rows.len());
+    let report = check(candidates, rows, profile, |(op, dtype)| {
+        bar.set_message(format!("{} {dtype}", op.name()));
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    report.map_err(|error| error.to_string())
 }
 
 fn known(ops: &[String]) -> Result<(), String> {
@@ -62,7 +78,7 @@ fn is_cast(op: Op, name: &str) -> bool {
     matches!(op, Op::Cast(to) if name.strip_prefix("cast_").is_some_and(|name| name.parse::<DType>().is_ok_and(|dtype| dtype == to)))
 }
 
-fn progress(rows: usize) -> ProgressBar {
+pub(super) fn progress(rows: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -111,7 +127,8 @@ fn failures(report: &Report, paths: &[String]) -> Vec<String> {
 }
 
 fn verdict(report: &Report) -> String {
-    let names = report.backends.join(", ");
+    let names: Vec<_> = report.backends.iter().map(|column| column.name.as_str()).collect();
+    let names = names.join(", ");
     match (report.agrees(), report.backends.len()) {
         (true, 1) => format!("{names} agrees with the oracle."),
         (true, _) => format!("{names} agree with the oracle and with each other."),

@@ -3,6 +3,7 @@
 //! Exit codes: 0 all agree, 1 something disagrees, 2 the command could not be carried out.
 
 mod check;
+mod exhaustive;
 mod faults;
 mod table;
 
@@ -34,6 +35,8 @@ Examples:
   conformance --op matmul --dtype f32         one row of the table
   conformance --op reduce --cases 1000        a whole family, thoroughly
   conformance --backend cpu --seed 7          one backend, other random cases
+  conformance --tier soak --minutes 60        new random cases for an hour
+  conformance --op exp --exhaustive           all 2^32 values of f32
   conformance replay conformance/cases        run recorded cases
   conformance faults                          see that the kit catches what it should
 
@@ -68,12 +71,32 @@ struct CheckArgs {
     /// Cases for each op and dtype
     #[arg(long)]
     cases: Option<u32>,
+    /// How much to run
+    #[arg(long, value_enum, default_value_t = Tier::Quick)]
+    tier: Tier,
+    /// Minutes of the soak tier
+    #[arg(long, default_value_t = 10)]
+    minutes: u64,
+    /// Run functions of one f32 operand on all 2^32 values (minutes for each: choose them with --op)
+    #[arg(long)]
+    exhaustive: bool,
     /// Print a line for every op, dtype and backend
     #[arg(long)]
     long: bool,
     /// Where the JSON report and the failing cases go
     #[arg(long, default_value = "target/conformance")]
     out: PathBuf,
+}
+
+/// How much to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Tier {
+    /// Under a minute
+    Quick,
+    /// Some minutes: more and larger cases
+    Full,
+    /// Round after round with new seeds, for --minutes
+    Soak,
 }
 
 #[derive(Args, Debug)]

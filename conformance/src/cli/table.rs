@@ -13,12 +13,12 @@ pub(super) fn matrix(report: &Report) -> Table {
     for op in ops {
         for (line, backend) in report.backends.iter().enumerate() {
             let cells: Vec<_> =
-                report.cells.iter().filter(|cell| cell.op_name() == op && cell.backend == *backend).collect();
+                report.cells.iter().filter(|cell| cell.op_name() == op && cell.backend == backend.name).collect();
             let cases = cells.iter().map(|cell| cell.cases).sum::<usize>();
             let ulps = cells.iter().map(|cell| cell.ulps).fold(0.0, f64::max);
             let mut row = vec![
                 TableCell::new(if line == 0 { op.as_str() } else { "" }),
-                TableCell::new(backend),
+                TableCell::new(&backend.name),
                 right(cases.to_string()),
                 right(number(ulps)),
             ];
@@ -52,8 +52,7 @@ pub(super) fn long(report: &Report) -> Table {
 }
 
 /// What the marks mean.
-pub(super) const LEGEND: &str =
-    "Columns: worst error ÷ bound; = every element exact; FAIL outside its bound; n/a not implemented; · not defined.";
+pub(super) const LEGEND: &str = "Columns: worst error ÷ bound; = exact; FAIL outside; loose: inside, but unlikely; n/a not implemented; ? unknown; · undefined.";
 
 fn plain<'a>(header: impl Iterator<Item = &'a str>) -> Table {
     let mut table = Table::new();
@@ -66,6 +65,8 @@ fn mark(cell: &Cell) -> TableCell {
     match cell.mark() {
         Mark::Fail => right("FAIL".to_owned()).fg(Color::Red).add_attribute(Attribute::Bold),
         Mark::Unsupported => right("n/a".to_owned()).fg(Color::Yellow),
+        Mark::Indeterminate => right("?".to_owned()).fg(Color::Yellow),
+        Mark::Loose => right(format!("{} loose", number(cell.ratio))).fg(Color::Yellow),
         Mark::Pass if cell.ratio == 0.0 => right("=".to_owned()).fg(Color::Green),
         Mark::Pass => right(number(cell.ratio)).fg(Color::Green),
     }

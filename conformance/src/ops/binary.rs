@@ -9,6 +9,7 @@ use crate::case::{Call, Case};
 use crate::expect::Expect;
 use crate::host::encode_int;
 use crate::ops::{elementwise, operand};
+use crate::spec::Draw;
 use crate::values::Class;
 
 const CLASSES: &[Class] = &[
@@ -25,8 +26,8 @@ const CLASSES: &[Class] = &[
 ];
 
 /// Generated cases: tensors that broadcast, scalars on either side, in place.
-pub fn cases(op: BinaryOp, dtype: DType, limit: usize) -> BoxedStrategy<Case> {
-    elementwise(move || Call::Binary(op), vec![dtype; 2], dtype, CLASSES, true, limit)
+pub fn cases(op: BinaryOp, dtype: DType, draw: Draw) -> BoxedStrategy<Case> {
+    elementwise(move || Call::Binary(op), vec![dtype; 2], dtype, CLASSES, true, draw)
 }
 
 /// What each element may be.

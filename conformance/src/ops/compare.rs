@@ -9,23 +9,24 @@ use crate::expect::Expect;
 use crate::host::{encode, encode_int};
 use crate::ops::binary::extreme;
 use crate::ops::{elementwise, operand, operand_bits};
+use crate::spec::Draw;
 use crate::values::Class;
 
 const CLASSES: &[Class] =
     &[Class::Ties, Class::Specials, Class::SmallInts, Class::Uniform, Class::FullRange, Class::Constant];
 
 /// Generated comparisons.
-pub fn comparisons(op: CompareOp, dtype: DType, limit: usize) -> BoxedStrategy<Case> {
-    elementwise(move || Call::Compare(op), vec![dtype; 2], DType::Bool, CLASSES, true, limit)
+pub fn comparisons(op: CompareOp, dtype: DType, draw: Draw) -> BoxedStrategy<Case> {
+    elementwise(move || Call::Compare(op), vec![dtype; 2], DType::Bool, CLASSES, true, draw)
 }
 
 /// Generated choices between two operands of `dtype`.
-pub fn choices(dtype: DType, limit: usize) -> BoxedStrategy<Case> {
-    elementwise(|| Call::Where, vec![DType::Bool, dtype, dtype], dtype, CLASSES, true, limit)
+pub fn choices(dtype: DType, draw: Draw) -> BoxedStrategy<Case> {
+    elementwise(|| Call::Where, vec![DType::Bool, dtype, dtype], dtype, CLASSES, true, draw)
 }
 
 /// Generated clamps: bounds absent, equal, crossed, and NaN.
-pub fn clamps(dtype: DType, limit: usize) -> BoxedStrategy<Case> {
+pub fn clamps(dtype: DType, draw: Draw) -> BoxedStrategy<Case> {
     let bound = move || {
         prop::option::weighted(
             0.8,
@@ -39,7 +40,7 @@ pub fn clamps(dtype: DType, limit: usize) -> BoxedStrategy<Case> {
     };
     (bound(), bound())
         .prop_flat_map(move |(min, max)| {
-            elementwise(move || Call::Clamp { min, max }, vec![dtype], dtype, CLASSES, false, limit)
+            elementwise(move || Call::Clamp { min, max }, vec![dtype], dtype, CLASSES, false, draw)
         })
         .boxed()
 }

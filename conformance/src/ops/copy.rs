@@ -8,7 +8,7 @@ use crate::expect::Expect;
 use crate::host::{encode, encode_float, encode_int};
 use crate::ops::{host, layout, operand, operand_bits};
 use crate::round::Format;
-use crate::spec::{placement, shape, tensor};
+use crate::spec::{Draw, placement, shape, tensor};
 use crate::values::{Class, element};
 
 const CLASSES: &[Class] = &[
@@ -22,8 +22,8 @@ const CLASSES: &[Class] = &[
 ];
 
 /// Generated fills.
-pub fn fills(dtype: DType, limit: usize) -> BoxedStrategy<Case> {
-    (shape(6, limit), placement(), prop::sample::select(CLASSES), any::<u64>().no_shrink())
+pub fn fills(dtype: DType, draw: Draw) -> BoxedStrategy<Case> {
+    (shape(draw, 6), placement(), prop::sample::select(CLASSES), any::<u64>().no_shrink())
         .prop_map(move |(shape, placement, class, seed)| {
             let value = crate::host::decode(dtype, element(dtype, class, seed, &[], 0));
             Case { call: Call::Fill(value), inputs: Vec::new(), out: poisoned(dtype, layout(&placement, &shape), seed) }
@@ -32,8 +32,8 @@ pub fn fills(dtype: DType, limit: usize) -> BoxedStrategy<Case> {
 }
 
 /// Generated copies from one dtype to another, or the same.
-pub fn copies(from: DType, to: DType, limit: usize) -> BoxedStrategy<Case> {
-    (shape(6, limit), tensor(CLASSES), placement(), any::<u64>().no_shrink())
+pub fn copies(from: DType, to: DType, draw: Draw) -> BoxedStrategy<Case> {
+    (shape(draw, 6), tensor(draw, CLASSES), placement(), any::<u64>().no_shrink())
         .prop_map(move |(shape, spec, placement, seed)| Case {
             call: Call::Copy,
             inputs: vec![Input::Tensor(host(&spec, from, &spec.shape(&shape), seed, 0))],

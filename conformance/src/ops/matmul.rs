@@ -7,6 +7,7 @@
 use congruent_backend_api::{DType, Scalar};
 use proptest::prelude::*;
 
+use crate::arithmetic::Arithmetic;
 use crate::case::{Call, Case, Input, poisoned};
 use crate::dd::Dd;
 use crate::expect::Expect;
@@ -14,7 +15,7 @@ use crate::host::{HostTensor, decode, encode_int};
 use crate::ops::reduce::exact;
 use crate::ops::{broadcast_positions, host, layout};
 use crate::round::{Format, exp2, gamma};
-use crate::spec::{TensorSpec, cap, placement, size, tensor};
+use crate::spec::{Draw, TensorSpec, cap, placement, size, tensor};
 use crate::values::Class;
 
 const CLASSES: &[Class] = &[
@@ -31,16 +32,16 @@ const CLASSES: &[Class] = &[
 ];
 
 /// Generated products: every combination of vector and matrix, batches that broadcast, α and β.
-pub fn cases(dtype: DType, limit: usize) -> BoxedStrategy<Case> {
+pub fn cases(dtype: DType, draw: Draw) -> BoxedStrategy<Case> {
     let batch = prop::collection::vec(prop_oneof![1 => Just(0_usize), 6 => 1..4_usize], 0..=2);
     let sizes = (size(), size(), size(), batch);
     let form = (0..4_u8, 0..4_u8, any::<bool>());
     let factor = prop_oneof![3 => Just(None), 2 => (0..4_usize).prop_map(Some)];
-    let operand = || (tensor(CLASSES), any::<u8>());
+    let operand = || (tensor(draw, CLASSES), any::<u8>());
     let rest = (placement(), any::<u64>().no_shrink());
     (sizes, form, (factor.clone(), factor), operand(), operand(), rest)
         .prop_map(move |(sizes, form, factors, a, b, (placement, seed))| {
-            build(dtype, limit, sizes, form, factors, a, b, &placement, seed)
+            build(dtype, draw.limit, sizes, form, factors, a, b, &placement, seed)
         })
         .boxed()
 }
@@ -95,7 +96,7 @@ fn build(
 
 /// What each element may be.
 #[must_use]
-pub fn expect(alpha: Scalar, beta: Scalar, case: &Case) -> Vec<Expect> {
+pub fn expect(alpha: Scalar, beta: Scalar, case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
     let (Some(a), Some(b)) = (case.tensor(0), case.tensor(1)) else { return Vec::new() };
     let dtype = case.out.dtype;
     let rounded = |scalar: Scalar| decode(dtype, crate::host::encode(dtype, scalar));
@@ -111,7 +112,7 @@ pub fn expect(alpha: Scalar, beta: Scalar, case: &Case) -> Vec<Expect> {
                 // With α = 0 the operands have no influence.
                 let pairs: Vec<_> =
                     pairs.filter(|_| alpha.to_f64() != 0.0).map(|(a, b)| (a.to_f64(), b.to_f64())).collect();
-                return float(dtype, &pairs, alpha.to_f64(), beta.to_f64(), decode(dtype, old).to_f64());
+                return float(dtype, &pairs, alpha.to_f64(), beta.to_f64(), decode(dtype, old).to_f64(), arithmetic);
             }
             // Modulo 2^64, which every dtype divides.
             let sum = pairs.fold(0_i64, |sum, (a, b)| sum.wrapping_add(a.to_i64().wrapping_mul(b.to_i64())));
@@ -148,8 +149,8 @@ fn rows(a: &HostTensor, b: &HostTensor, out: &HostTensor) -> Vec<Vec<(usize, usi
     rows
 }
 
-fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64) -> Expect {
-    let format = Format::of(dtype).map_or(Format::F64, Format::accumulator);
+fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64, arithmetic: Arithmetic) -> Expect {
+    let format = arithmetic.accumulator(dtype);
     let (u, tiny) = (format.unit(), format.tiny());
     let products: Vec<f64> = pairs.iter().map(|(a, b)| a * b).collect();
     let sum = pairs.iter().fold(Dd::default(), |sum, &(a, b)| sum + Dd::product(a, b));
@@ -186,7 +187,12 @@ fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64) ->
     } else {
         0.0
     };
-    Expect::near(value, gamma(roundings, u) * total * (1.0 + exp2(-40)) + lost)
+    let operands = arithmetic.operand_error(dtype) * alpha.abs() * magnitude;
+    let bound = gamma(roundings, u) * total * (1.0 + exp2(-40)) + lost + operands;
+    // As for sums: independent errors of terms that cancel.
+    let cancels = value.hi.abs() <= total / 4.0;
+    let likely = if cancels { 8.0 * roundings.sqrt() * u * total + lost + operands } else { bound };
+    Expect::near(value, bound).likely(likely)
 }
 
 /// A product with an infinite or NaN term: order-free unless a finite partial sum could overflow first.
@@ -227,7 +233,8 @@ mod tests {
     use crate::expect::judge;
 
     fn accepts(pairs: &[(f64, f64)], got: f32) -> bool {
-        judge(DType::F32, got.to_bits().into(), &float(DType::F32, pairs, 1.0, 0.0, 0.0)).accepted
+        judge(DType::F32, got.to_bits().into(), &float(DType::F32, pairs, 1.0, 0.0, 0.0, Arithmetic::default()))
+            .accepted
     }
 
     #[test]
@@ -242,7 +249,7 @@ mod tests {
 
     #[test]
     fn beta_zero_ignores_the_old_value_and_infinities_propagate() {
-        let f = |pairs: &[(f64, f64)], beta, old| float(DType::F32, pairs, 1.0, beta, old);
+        let f = |pairs: &[(f64, f64)], beta, old| float(DType::F32, pairs, 1.0, beta, old, Arithmetic::default());
         assert_eq!(f(&[(1.0, 2.0)], 0.0, f64::NAN), Expect::near(2.0.into(), 0.0));
         assert_eq!(f(&[(1.0, 2.0)], 1.0, f64::NAN), Expect::Nan);
         assert_eq!(f(&[(0.0, f64::INFINITY)], 0.0, 0.0), Expect::Nan);

@@ -14,10 +14,11 @@ use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::{DType, Op, Scalar};
 use proptest::prelude::*;
 
+use crate::arithmetic::Arithmetic;
 use crate::case::{Call, Case, Input, poisoned};
 use crate::expect::Expect;
 use crate::host::{HostTensor, decode};
-use crate::spec::{Placement, TensorSpec, placement, shape, tensor};
+use crate::spec::{Draw, Placement, TensorSpec, placement, shape, tensor};
 use crate::values::Class;
 
 /// One row of the report: an op for inputs of a dtype.
@@ -29,27 +30,33 @@ pub fn rows() -> impl Iterator<Item = Row> {
         .flat_map(|op| DType::ALL.into_iter().filter(move |&dtype| op.accepts(dtype)).map(move |dtype| (op, dtype)))
 }
 
-/// The cases of a row, with at most about `limit` elements each.
-pub fn cases((op, dtype): Row, limit: usize) -> BoxedStrategy<Case> {
+/// The cases of a row.
+pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
     match op {
-        Op::Unary(op) => unary::cases(op, dtype, limit),
-        Op::Binary(op) => binary::cases(op, dtype, limit),
-        Op::Compare(op) => compare::comparisons(op, dtype, limit),
-        Op::Where => compare::choices(dtype, limit),
-        Op::Clamp => compare::clamps(dtype, limit),
-        Op::Fill => copy::fills(dtype, limit),
-        Op::Copy => copy::copies(dtype, dtype, limit),
-        Op::Cast(to) => copy::copies(dtype, to, limit),
-        Op::Reduce(op) => reduce::reductions(op, dtype, limit),
-        Op::ArgReduce(op) => reduce::arg_reductions(op, dtype, limit),
-        Op::Statistic(op) => statistic::cases(op, dtype, limit),
-        Op::Matmul => matmul::cases(dtype, limit),
+        Op::Unary(op) => unary::cases(op, dtype, draw),
+        Op::Binary(op) => binary::cases(op, dtype, draw),
+        Op::Compare(op) => compare::comparisons(op, dtype, draw),
+        Op::Where => compare::choices(dtype, draw),
+        Op::Clamp => compare::clamps(dtype, draw),
+        Op::Fill => copy::fills(dtype, draw),
+        Op::Copy => copy::copies(dtype, dtype, draw),
+        Op::Cast(to) => copy::copies(dtype, to, draw),
+        Op::Reduce(op) => reduce::reductions(op, dtype, draw),
+        Op::ArgReduce(op) => reduce::arg_reductions(op, dtype, draw),
+        Op::Statistic(op) => statistic::cases(op, dtype, draw),
+        Op::Matmul => matmul::cases(dtype, draw),
     }
 }
 
-/// What each element of the output may be, in row-major order.
+/// What each element of the output may be by the contract, in row-major order.
 #[must_use]
 pub fn expect(case: &Case) -> Vec<Expect> {
+    expect_of(case, Arithmetic::default())
+}
+
+/// What each element of the output may be with what a backend declares of its arithmetic, in row-major order.
+#[must_use]
+pub fn expect_of(case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
     match &case.call {
         Call::Unary(op) => unary::expect(*op, case),
         Call::Binary(op) => binary::expect(*op, case),
@@ -58,10 +65,10 @@ pub fn expect(case: &Case) -> Vec<Expect> {
         Call::Clamp { min, max } => compare::expect_clamp(*min, *max, case),
         Call::Fill(value) => copy::expect_fill(*value, case),
         Call::Copy => copy::expect_copy(case),
-        Call::Reduce { op, axes } => reduce::expect(*op, axes.as_deref(), case),
+        Call::Reduce { op, axes } => reduce::expect(*op, axes.as_deref(), case, arithmetic),
         Call::ArgReduce { op, axis } => reduce::expect_position(*op, *axis, case),
         Call::Statistic { op, parameter, axes } => statistic::expect(*op, *parameter, axes.as_deref(), case),
-        Call::Matmul { alpha, beta } => matmul::expect(*alpha, *beta, case),
+        Call::Matmul { alpha, beta } => matmul::expect(*alpha, *beta, case, arithmetic),
     }
 }
 
@@ -88,19 +95,19 @@ fn elementwise(
     out: DType,
     classes: &'static [Class],
     flexible: bool,
-    limit: usize,
+    draw: Draw,
 ) -> BoxedStrategy<Case> {
     let operand = move |dtype: DType| {
         let weight = u32::from(flexible);
         let in_place = u32::from(dtype == out);
         prop_oneof![
-            6 => tensor(classes).prop_map(Operand::Tensor),
-            weight => tensor(classes).prop_map(Operand::Scalar),
-            in_place => tensor(classes).prop_map(Operand::InPlace),
+            6 => tensor(draw, classes).prop_map(Operand::Tensor),
+            weight => tensor(draw, classes).prop_map(Operand::Scalar),
+            in_place => tensor(draw, classes).prop_map(Operand::InPlace),
         ]
     };
     let operands: Vec<_> = dtypes.iter().map(|&dtype| operand(dtype).boxed()).collect();
-    (shape(6, limit), operands, placement(), any::<u64>().no_shrink())
+    (shape(draw, 6), operands, placement(), any::<u64>().no_shrink())
         .prop_map(move |(shape, operands, placement, seed)| {
             build_elementwise(call(), &dtypes, out, &shape, &operands, &placement, seed)
         })

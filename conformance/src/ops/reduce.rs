@@ -9,6 +9,7 @@ use congruent_backend_api::Scalar;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp, summation_depth};
 use proptest::prelude::*;
 
+use crate::arithmetic::Arithmetic;
 use crate::case::{Call, Case, Input, poisoned};
 use crate::dd::Dd;
 use crate::expect::Expect;
@@ -16,7 +17,7 @@ use crate::host::{HostTensor, decode, encode_int};
 use crate::ops::binary::extreme;
 use crate::ops::{host, layout};
 use crate::round::{Format, exp2, gamma};
-use crate::spec::{placement, shape, tensor};
+use crate::spec::{Draw, placement, shape, tensor};
 use crate::values::Class;
 
 const CLASSES: &[Class] = &[
@@ -54,8 +55,8 @@ pub(super) fn reduced_shape(shape: &[usize], axes: Option<&[isize]>, keepdim: bo
 }
 
 /// Generated reductions.
-pub fn reductions(op: ReduceOp, dtype: DType, limit: usize) -> BoxedStrategy<Case> {
-    (shape(5, 4 * limit), axes(), any::<bool>(), tensor(CLASSES), placement(), any::<u64>().no_shrink())
+pub fn reductions(op: ReduceOp, dtype: DType, draw: Draw) -> BoxedStrategy<Case> {
+    (shape(draw.scaled(4), 5), axes(), any::<bool>(), tensor(draw, CLASSES), placement(), any::<u64>().no_shrink())
         .prop_map(move |(mut shape, mask, keepdim, spec, placement, seed)| {
             let axes = named(mask, shape.len());
             if matches!(op, ReduceOp::Max | ReduceOp::Min) || op == ReduceOp::Mean && dtype.is_int() {
@@ -74,8 +75,8 @@ pub fn reductions(op: ReduceOp, dtype: DType, limit: usize) -> BoxedStrategy<Cas
 }
 
 /// Generated searches.
-pub fn arg_reductions(op: ArgReduceOp, dtype: DType, limit: usize) -> BoxedStrategy<Case> {
-    (shape(5, 4 * limit), any::<u8>(), any::<bool>(), tensor(CLASSES), placement(), any::<u64>().no_shrink())
+pub fn arg_reductions(op: ArgReduceOp, dtype: DType, draw: Draw) -> BoxedStrategy<Case> {
+    (shape(draw.scaled(4), 5), any::<u8>(), any::<bool>(), tensor(draw, CLASSES), placement(), any::<u64>().no_shrink())
         .prop_map(move |(mut shape, axis, keepdim, spec, placement, seed)| {
             if shape.is_empty() {
                 shape.push(3);
@@ -92,9 +93,9 @@ pub fn arg_reductions(op: ArgReduceOp, dtype: DType, limit: usize) -> BoxedStrat
 
 /// What each element of a reduction may be.
 #[must_use]
-pub fn expect(op: ReduceOp, axes: Option<&[isize]>, case: &Case) -> Vec<Expect> {
+pub fn expect(op: ReduceOp, axes: Option<&[isize]>, case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
     let Some(x) = case.tensor(0) else { return Vec::new() };
-    groups(x, axes).into_iter().map(|group| reduce(op, x.dtype, &group)).collect()
+    groups(x, axes).into_iter().map(|group| reduce(op, x.dtype, &group, arithmetic)).collect()
 }
 
 /// What each element of a search may be.
@@ -146,7 +147,7 @@ fn mask(rank: usize, axes: Option<&[isize]>) -> Vec<bool> {
     (0..rank).map(named).collect()
 }
 
-fn reduce(op: ReduceOp, dtype: DType, group: &[Scalar]) -> Expect {
+fn reduce(op: ReduceOp, dtype: DType, group: &[Scalar], arithmetic: Arithmetic) -> Expect {
     match op {
         ReduceOp::All => return Expect::Bits(group.iter().all(|x| x.to_bool()).into()),
         ReduceOp::Any => return Expect::Bits(group.iter().any(|x| x.to_bool()).into()),
@@ -154,7 +155,7 @@ fn reduce(op: ReduceOp, dtype: DType, group: &[Scalar]) -> Expect {
     }
     if dtype.is_float() {
         let values: Vec<f64> = group.iter().map(|x| x.to_f64()).collect();
-        return float(op, dtype, &values);
+        return float(op, dtype, &values, arithmetic);
     }
     let values = group.iter().map(|x| i128::from(x.to_i64()));
     let result = match op {
@@ -167,16 +168,16 @@ fn reduce(op: ReduceOp, dtype: DType, group: &[Scalar]) -> Expect {
     Expect::Bits(encode_int(dtype, result))
 }
 
-fn float(op: ReduceOp, dtype: DType, values: &[f64]) -> Expect {
+fn float(op: ReduceOp, dtype: DType, values: &[f64], arithmetic: Arithmetic) -> Expect {
     match op {
         ReduceOp::Max | ReduceOp::Min => {
             let extreme = values.iter().copied().reduce(|a, b| extreme(a, b, op == ReduceOp::Max));
             Expect::exact(dtype, extreme.unwrap_or(f64::NAN))
         }
-        ReduceOp::Prod => product(dtype, values),
+        ReduceOp::Prod => product(dtype, values, arithmetic),
         ReduceOp::Mean => {
             let count = values.len() as f64;
-            let sum = Sum::of(dtype, values);
+            let sum = Sum::with(arithmetic.accumulator(dtype), values);
             let format = sum.format;
             // One rounding for the quotient, two where 1/n is multiplied and not a power of two.
             let divided = if values.len().is_power_of_two() { 1.0 } else { 2.0 };
@@ -185,8 +186,8 @@ fn float(op: ReduceOp, dtype: DType, values: &[f64]) -> Expect {
             sum.expect(sum.value.quotient(count), bound + format.tiny())
         }
         _ => {
-            let sum = Sum::of(dtype, values);
-            sum.expect(sum.value, sum.bound())
+            let sum = Sum::with(arithmetic.accumulator(dtype), values);
+            sum.expect(sum.value, sum.bound()).likely(sum.likely())
         }
     }
 }
@@ -210,7 +211,11 @@ pub(super) struct Sum {
 impl Sum {
     /// The sum of values of a dtype, as the contract has it computed.
     pub(super) fn of(dtype: DType, values: &[f64]) -> Self {
-        let format = Format::of(dtype).map_or(Format::F64, Format::accumulator);
+        Self::with(Arithmetic::default().accumulator(dtype), values)
+    }
+
+    /// The sum of values that are accumulated in a format.
+    fn with(format: Format, values: &[f64]) -> Self {
         let value = values.iter().fold(Dd::default(), |sum, &x| sum + x.into());
         let magnitude = values.iter().map(|x| x.abs()).sum::<f64>();
         let infinite = |sign: f64| values.contains(&(sign * f64::INFINITY));
@@ -225,6 +230,13 @@ impl Sum {
     /// γ·Σ|x|, with a last term for the oracle's own rounding.
     pub(super) fn bound(&self) -> f64 {
         gamma(self.roundings, self.format.unit()) * self.magnitude * (1.0 + exp2(-40))
+    }
+
+    /// What errors that are independent of each other add up to, but for one sum in many: 8·√n·u·Σ|x|, on data whose terms
+    /// cancel. (On terms of one sign roundings are not independent.)
+    pub(super) fn likely(&self) -> f64 {
+        let cancels = self.value.hi.abs() <= self.magnitude / 4.0;
+        if cancels { 8.0 * self.roundings.sqrt() * self.format.unit() * self.magnitude } else { f64::INFINITY }
     }
 
     /// `value` within `bound`, unless infinities or an overflow of partial sums decide.
@@ -259,8 +271,8 @@ fn lowest_bit(value: f64) -> f64 {
     exp2(scale + significand.trailing_zeros() as i32)
 }
 
-fn product(dtype: DType, values: &[f64]) -> Expect {
-    let format = Format::of(dtype).map_or(Format::F64, Format::accumulator);
+fn product(dtype: DType, values: &[f64], arithmetic: Arithmetic) -> Expect {
+    let format = arithmetic.accumulator(dtype);
     if values.iter().any(|x| x.is_nan()) {
         return Expect::Nan;
     }
@@ -301,7 +313,10 @@ mod tests {
 
     #[test]
     fn exact_data_has_no_room() {
-        assert_eq!(float(ReduceOp::Sum, DType::F32, &[1.0, 2.0, -3.0, 100.0]), Expect::near(100.0.into(), 0.0));
+        assert_eq!(
+            float(ReduceOp::Sum, DType::F32, &[1.0, 2.0, -3.0, 100.0], Arithmetic::default()),
+            Expect::near(100.0.into(), 0.0)
+        );
         assert!(exact(Format::F32, &[exp2(24) - 1.0, 1.0], exp2(24)));
         assert!(!exact(Format::F32, &[exp2(24), 1.0], exp2(24) + 1.0));
         assert_eq!(lowest_bit(-12.0), 4.0);
@@ -312,7 +327,7 @@ mod tests {
     fn a_sequential_f32_sum_of_many_is_caught() {
         let values = vec![f64::from(0.1_f32); 1 << 20];
         let naive = values.iter().fold(0_f32, |sum, &x| sum + x as f32);
-        let expect = float(ReduceOp::Sum, DType::F32, &values);
+        let expect = float(ReduceOp::Sum, DType::F32, &values, Arithmetic::default());
         assert!(!judge(DType::F32, naive.to_bits().into(), &expect).accepted);
         let right = (0.1_f32 as f64 * 1048576.0) as f32;
         assert!(judge(DType::F32, right.to_bits().into(), &expect).accepted);
@@ -320,14 +335,17 @@ mod tests {
 
     #[test]
     fn infinities_and_overflow() {
-        let sum = |values: &[f64]| float(ReduceOp::Sum, DType::F32, values);
+        let sum = |values: &[f64]| float(ReduceOp::Sum, DType::F32, values, Arithmetic::default());
         assert_eq!(sum(&[f64::INFINITY, 1.0]), Expect::near(f64::INFINITY.into(), 0.0));
         assert_eq!(sum(&[f64::INFINITY, f64::NEG_INFINITY]), Expect::Nan);
         assert_eq!(sum(&[3e38, 3e38, -3e38]), Expect::Any);
-        assert_eq!(float(ReduceOp::Sum, DType::F64, &[f64::MAX, f64::MAX, f64::NEG_INFINITY]), Expect::Any);
-        assert_eq!(float(ReduceOp::Mean, DType::F32, &[]), Expect::Nan);
-        assert_eq!(float(ReduceOp::Prod, DType::F32, &[]), Expect::near(1.0.into(), 0.0));
-        assert_eq!(product(DType::F32, &[0.0, f64::INFINITY]), Expect::Nan);
+        assert_eq!(
+            float(ReduceOp::Sum, DType::F64, &[f64::MAX, f64::MAX, f64::NEG_INFINITY], Arithmetic::default()),
+            Expect::Any
+        );
+        assert_eq!(float(ReduceOp::Mean, DType::F32, &[], Arithmetic::default()), Expect::Nan);
+        assert_eq!(float(ReduceOp::Prod, DType::F32, &[], Arithmetic::default()), Expect::near(1.0.into(), 0.0));
+        assert_eq!(product(DType::F32, &[0.0, f64::INFINITY], Arithmetic::default()), Expect::Nan);
     }
 
     #[test]

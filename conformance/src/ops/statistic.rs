@@ -15,7 +15,7 @@ use crate::expect::Expect;
 use crate::ops::reduce::{Sum, axes, groups, named, reduced_shape};
 use crate::ops::{host, layout};
 use crate::round::{Format, exp2, gamma};
-use crate::spec::{placement, shape, tensor};
+use crate::spec::{Draw, placement, shape, tensor};
 use crate::values::Class;
 
 const CLASSES: &[Class] = &[
@@ -32,7 +32,7 @@ const CLASSES: &[Class] = &[
 ];
 
 /// Generated statistics.
-pub fn cases(op: StatisticOp, dtype: DType, limit: usize) -> BoxedStrategy<Case> {
+pub fn cases(op: StatisticOp, dtype: DType, draw: Draw) -> BoxedStrategy<Case> {
     let parameter = match op {
         StatisticOp::Norm => {
             prop::sample::select(&[2.0, 1.0, 0.0, 3.0, 0.5, -1.0, f64::INFINITY, f64::NEG_INFINITY][..]).boxed()
@@ -40,7 +40,15 @@ pub fn cases(op: StatisticOp, dtype: DType, limit: usize) -> BoxedStrategy<Case>
         StatisticOp::LogSumExp => Just(0.0).boxed(),
         StatisticOp::Std | StatisticOp::Var => prop::sample::select(&[1.0, 0.0, 2.0][..]).boxed(),
     };
-    (shape(5, 2 * limit), axes(), any::<bool>(), tensor(CLASSES), placement(), parameter, any::<u64>().no_shrink())
+    (
+        shape(draw.scaled(2), 5),
+        axes(),
+        any::<bool>(),
+        tensor(draw, CLASSES),
+        placement(),
+        parameter,
+        any::<u64>().no_shrink(),
+    )
         .prop_map(move |(mut shape, mask, keepdim, spec, placement, parameter, seed)| {
             let axes = named(mask, shape.len());
             if op == StatisticOp::Norm && (parameter < 0.0 || parameter.is_infinite()) {

@@ -170,7 +170,8 @@ impl Element {
     fn centred(self, oracle: &Expect) -> Expect {
         match *oracle {
             Expect::Near { bound, signed, .. } if self.value().is_finite() => {
-                Expect::Near { value: self.value().into(), bound: bound + self.ulp() / 2.0, signed }
+                let bound = bound + self.ulp() / 2.0;
+                Expect::Near { value: self.value().into(), bound, likely: bound, signed }
             }
             oracle => oracle,
         }
@@ -183,7 +184,7 @@ impl Element {
     /// The check in words, for a message.
     fn allowed(self, check: Check, oracle: &Expect) -> String {
         match (check, self.centred(oracle)) {
-            (Check::Bound, Expect::Near { value, bound, signed }) => {
+            (Check::Bound, Expect::Near { value, bound, signed, .. }) => {
                 let (low, high) = interval(self.dtype, value, bound, signed);
                 format!(" within the op's bound, {low:e} to {high:e}")
             }
@@ -210,7 +211,7 @@ fn show_oracle(dtype: DType, oracle: &Expect) -> String {
         Expect::Any => "anything".to_owned(),
         Expect::Nan => "NaN".to_owned(),
         Expect::Bits(bits) => show(dtype, bits),
-        Expect::Near { value, bound, signed } => {
+        Expect::Near { value, bound, signed, .. } => {
             let (low, high) = interval(dtype, value, bound, signed);
             format!("{low:e} to {high:e}")
         }

@@ -1,0 +1,190 @@
+//! From a plan to a [`Case`]: layouts are rebuilt from the plan's loops, data is read from the first backend.
+
+use std::ops::Range;
+
+use congruent_backend_api::erase::{AnyBackend, Erased};
+use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
+use congruent_backend_api::ops::statistic::Statistic;
+use congruent_backend_api::{DType, Elementwise, Layout, Nest, Op, Operand, Result, Scalar, Storage};
+
+use crate::case::{Call, Case, Input, poisoned};
+use crate::host::HostTensor;
+
+/// A call before its data is known. The first axes of each input are those of the output, in their order; only those of
+/// a product's operands stand as `matmul` has them.
+pub(super) struct Planned {
+    pub(super) op: Op,
+    pub(super) dtype: DType,
+    call: Call,
+    inputs: Vec<Source>,
+    pub(super) out: Layout,
+    out_dtype: DType,
+}
+
+enum Source {
+    Tensor(DType, Layout),
+    Scalar(Scalar),
+    InPlace,
+}
+
+/// A stretch of a storage.
+pub(super) struct Window {
+    pub(super) start: usize,
+    len: usize,
+}
+
+/// Elements of a storage around a view that are looked at too; a power of two, so that alignment is kept.
+const MARGIN: usize = 64;
+
+impl Planned {
+    pub(super) fn elementwise<const N: usize>(call: Call, op: Op, dtype: DType, plan: &Elementwise<N>) -> Result<Self> {
+        let inputs = (1..N).map(|index| {
+            Ok(match plan.operand(index) {
+                Operand::Storage { dtype, .. } => Source::Tensor(dtype, walked(plan.nest(), index)?),
+                Operand::Scalar(scalar) => Source::Scalar(scalar),
+                Operand::Output => Source::InPlace,
+            })
+        });
+        let inputs = inputs.collect::<Result<_>>()?;
+        Ok(Self { op, dtype, call, inputs, out: walked(plan.nest(), 0)?, out_dtype: plan.out_dtype() })
+    }
+
+    pub(super) fn reduce(plan: &Reduce) -> Result<Self> {
+        let (kept, reduced) = (plan.kept(), plan.reduced());
+        let axes = kept.rank() as isize..(kept.rank() + reduced.rank()) as isize;
+        let x = after(kept, reduced.sizes(), reduced.strides(0))?;
+        Ok(Self {
+            op: Op::Reduce(plan.op()),
+            dtype: plan.dtype(),
+            call: Call::Reduce { op: plan.op(), axes: Some(axes.collect()) },
+            inputs: vec![Source::Tensor(plan.dtype(), x)],
+            out: walked(kept, 0)?,
+            out_dtype: plan.out_dtype(),
+        })
+    }
+
+    pub(super) fn arg_reduce(plan: &ArgReduce) -> Result<Self> {
+        let x = after(plan.kept(), &[plan.len()], &[plan.stride()])?;
+        Ok(Self {
+            op: Op::ArgReduce(plan.op()),
+            dtype: plan.dtype(),
+            call: Call::ArgReduce { op: plan.op(), axis: plan.kept().rank() as isize },
+            inputs: vec![Source::Tensor(plan.dtype(), x)],
+            out: walked(plan.kept(), 0)?,
+            out_dtype: DType::I64,
+        })
+    }
+
+    pub(super) fn statistic(plan: &Statistic) -> Result<Self> {
+        let (x, out, op) = (plan.x(), plan.out(), plan.op());
+        let (reduced, kept): (Vec<_>, Vec<_>) = (0..x.rank()).partition(|&axis| plan.mask()[axis]);
+        let order: Vec<_> = kept.iter().chain(&reduced).map(|&axis| axis as isize).collect();
+        // With the reduced axes kept at size 1, they are dropped here.
+        let of_out = |values: &[isize]| match out.rank() == x.rank() {
+            true => kept.iter().map(|&axis| values[axis]).collect(),
+            false => values.to_vec(),
+        };
+        let sizes: Vec<_> = kept.iter().map(|&axis| x.shape()[axis]).collect();
+        let axes = (kept.len()..x.rank()).map(|axis| axis as isize).collect();
+        Ok(Self {
+            op: Op::Statistic(op),
+            dtype: plan.dtype(),
+            call: Call::Statistic { op, parameter: plan.parameter(), axes: Some(axes) },
+            inputs: vec![Source::Tensor(plan.dtype(), x.permute(&order)?)],
+            out: Layout::new("shadow", &sizes, &of_out(out.strides()), out.offset())?,
+            out_dtype: plan.dtype(),
+        })
+    }
+
+    pub(super) fn matmul(plan: &Matmul) -> Result<Self> {
+        let matrix = |operand: usize, rows: usize, columns: usize| {
+            let (batch, strides) = (plan.batch(), plan.matrices()[operand]);
+            let sizes = [batch.sizes(), &[rows, columns]].concat();
+            let strides = [batch.strides(operand), &[strides.row, strides.col]].concat();
+            Layout::new("shadow", &sizes, &strides, batch.offset(operand))
+        };
+        let (m, n, k, dtype) = (plan.m(), plan.n(), plan.k(), plan.dtype());
+        Ok(Self {
+            op: Op::Matmul,
+            dtype,
+            call: Call::Matmul { alpha: plan.alpha(), beta: plan.beta() },
+            inputs: vec![Source::Tensor(dtype, matrix(1, m, k)?), Source::Tensor(dtype, matrix(2, k, n)?)],
+            out: matrix(0, m, n)?,
+            out_dtype: dtype,
+        })
+    }
+
+    /// The part of the output's storage that is looked at.
+    pub(super) fn window(&self, len: usize) -> Window {
+        Window::around(&self.out, len)
+    }
+
+    /// The output before the call: what the call may read of it, else a poison.
+    pub(super) fn before(&self, backend: &AnyBackend, out: &Erased) -> Result<HostTensor> {
+        let window = self.window(out.len());
+        let layout = window.rebase(&self.out)?;
+        let reads = match self.call {
+            Call::Matmul { beta, .. } => beta.to_f64() != 0.0,
+            _ => self.inputs.iter().any(|input| matches!(input, Source::InPlace)),
+        };
+        if reads || self.out.count() < window.len {
+            return Ok(HostTensor { dtype: self.out_dtype, layout, bytes: window.read(backend, out)? });
+        }
+        Ok(poisoned(self.out_dtype, (layout, window.len), 0))
+    }
+
+    /// The case, with its inputs read from a backend.
+    pub(super) fn case(&self, backend: &AnyBackend, inputs: &[Option<&Erased>], out: HostTensor) -> Result<Case> {
+        let inputs = self.inputs.iter().zip(inputs).map(|(source, storage)| match (source, storage) {
+            (Source::Tensor(dtype, layout), Some(storage)) => {
+                let window = Window::around(layout, storage.len());
+                let (layout, bytes) = (window.rebase(layout)?, window.read(backend, storage)?);
+                Ok(Input::Tensor(HostTensor { dtype: *dtype, layout, bytes }))
+            }
+            (Source::Scalar(scalar), _) => Ok(Input::Scalar(*scalar)),
+            _ => Ok(Input::InPlace),
+        });
+        Ok(Case { call: self.call.clone(), inputs: inputs.collect::<Result<_>>()?, out })
+    }
+}
+
+impl Window {
+    /// The elements of a view in a storage of `len`, and some around them.
+    fn around(layout: &Layout, len: usize) -> Self {
+        let Range { start, end } = extent(layout);
+        let start = start.saturating_sub(MARGIN) / MARGIN * MARGIN;
+        Self { start, len: end.saturating_add(MARGIN).min(len).saturating_sub(start) }
+    }
+
+    pub(super) fn read(&self, backend: &AnyBackend, storage: &Erased) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len * storage.dtype().size()];
+        backend.download(storage, self.start, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A view of the storage as one of the stretch.
+    fn rebase(&self, layout: &Layout) -> Result<Layout> {
+        Layout::new("shadow", layout.shape(), layout.strides(), layout.offset().saturating_sub(self.start))
+    }
+}
+
+/// The stretch of storage that a view touches.
+fn extent(layout: &Layout) -> Range<usize> {
+    if layout.count() == 0 {
+        return 0..0;
+    }
+    let back = layout.shape().iter().zip(layout.strides()).map(|(&size, &stride)| (size as isize - 1) * stride.min(0));
+    layout.offset().saturating_add_signed(back.sum())..layout.min_len()
+}
+
+/// A view of an operand as the nest walks it.
+fn walked<const N: usize>(nest: &Nest<N>, operand: usize) -> Result<Layout> {
+    Layout::new("shadow", nest.sizes(), nest.strides(operand), nest.offset(operand))
+}
+
+/// The input of a reduction: its kept axes, then others.
+fn after(kept: &Nest<2>, sizes: &[usize], strides: &[isize]) -> Result<Layout> {
+    let (sizes, strides) = ([kept.sizes(), sizes].concat(), [kept.strides(1), strides].concat());
+    Layout::new("shadow", &sizes, &strides, kept.offset(1))
+}

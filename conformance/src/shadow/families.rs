@@ -1,0 +1,119 @@
+//! The op families of [`Shadow`]: each call becomes a step.
+
+use congruent_backend_api::erase::Erased;
+use congruent_backend_api::ops::binary::Binary;
+use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
+use congruent_backend_api::ops::copy::{Copy, Fill};
+use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
+use congruent_backend_api::ops::statistic::Statistic;
+use congruent_backend_api::ops::unary::Unary;
+use congruent_backend_api::{
+    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, MatmulOps, Op, ReduceOps, Result, StatisticOps, UnaryOps,
+};
+
+use super::call::Planned;
+use super::{Pair, Shadow};
+use crate::case::Call;
+
+impl UnaryOps for Shadow {
+    fn unary(&self, plan: &Unary, x: Option<&Pair>, out: &mut Pair) -> Result<()> {
+        plan.check(x, out)?;
+        let planned =
+            Planned::elementwise(Call::Unary(plan.op()), Op::Unary(plan.op()), plan.dtype(), plan.elementwise())?;
+        self.step(&planned, &[x], out, |backend, x, out| backend.unary(plan, x[0], out))
+    }
+}
+
+impl BinaryOps for Shadow {
+    fn binary(&self, plan: &Binary, a: Option<&Pair>, b: Option<&Pair>, out: &mut Pair) -> Result<()> {
+        plan.check(a, b, out)?;
+        let planned =
+            Planned::elementwise(Call::Binary(plan.op()), Op::Binary(plan.op()), plan.dtype(), plan.elementwise())?;
+        self.step(&planned, &[a, b], out, |backend, x, out| backend.binary(plan, x[0], x[1], out))
+    }
+}
+
+impl CompareOps for Shadow {
+    fn compare(&self, plan: &Compare, a: Option<&Pair>, b: Option<&Pair>, out: &mut Pair) -> Result<()> {
+        plan.check(a, b, out)?;
+        let planned =
+            Planned::elementwise(Call::Compare(plan.op()), Op::Compare(plan.op()), plan.dtype(), plan.elementwise())?;
+        self.step(&planned, &[a, b], out, |backend, x, out| backend.compare(plan, x[0], x[1], out))
+    }
+
+    fn choose(
+        &self,
+        plan: &Where,
+        condition: Option<&Pair>,
+        a: Option<&Pair>,
+        b: Option<&Pair>,
+        out: &mut Pair,
+    ) -> Result<()> {
+        plan.check(condition, a, b, out)?;
+        let planned = Planned::elementwise(Call::Where, Op::Where, plan.dtype(), plan.elementwise())?;
+        self.step(&planned, &[condition, a, b], out, |backend, x, out| backend.choose(plan, x[0], x[1], x[2], out))
+    }
+
+    fn clamp(&self, plan: &Clamp, x: Option<&Pair>, out: &mut Pair) -> Result<()> {
+        plan.check(x, out)?;
+        let call = Call::Clamp { min: plan.min(), max: plan.max() };
+        let planned = Planned::elementwise(call, Op::Clamp, plan.dtype(), plan.elementwise())?;
+        self.step(&planned, &[x], out, |backend, x, out| backend.clamp(plan, x[0], out))
+    }
+}
+
+impl CopyOps for Shadow {
+    fn fill(&self, plan: &Fill, out: &mut Pair) -> Result<()> {
+        plan.check(out)?;
+        let planned = Planned::elementwise(Call::Fill(plan.value()), Op::Fill, plan.dtype(), plan.elementwise())?;
+        self.step(&planned, &[], out, |backend, _, out| backend.fill(plan, out))
+    }
+
+    fn copy(&self, plan: &Copy, x: &Pair, out: &mut Pair) -> Result<()> {
+        plan.check(x, out)?;
+        let op = if plan.dtype() == plan.out_dtype() { Op::Copy } else { Op::Cast(plan.out_dtype()) };
+        let planned = Planned::elementwise(Call::Copy, op, plan.dtype(), plan.elementwise())?;
+        self.step(&planned, &[Some(x)], out, |backend, x, out| backend.copy(plan, tensor(op, x[0])?, out))
+    }
+}
+
+impl ReduceOps for Shadow {
+    fn reduce(&self, plan: &Reduce, x: &Pair, out: &mut Pair) -> Result<()> {
+        plan.check(x, out)?;
+        let planned = Planned::reduce(plan)?;
+        let op = planned.op;
+        self.step(&planned, &[Some(x)], out, |backend, x, out| backend.reduce(plan, tensor(op, x[0])?, out))
+    }
+
+    fn arg_reduce(&self, plan: &ArgReduce, x: &Pair, out: &mut Pair) -> Result<()> {
+        plan.check(x, out)?;
+        let planned = Planned::arg_reduce(plan)?;
+        let op = planned.op;
+        self.step(&planned, &[Some(x)], out, |backend, x, out| backend.arg_reduce(plan, tensor(op, x[0])?, out))
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "the composition would hide the backends' own statistics")]
+impl StatisticOps for Shadow {
+    fn statistic(&self, plan: &Statistic, x: &Pair, out: &mut Pair) -> Result<()> {
+        plan.check(x, out)?;
+        let planned = Planned::statistic(plan)?;
+        let op = planned.op;
+        self.step(&planned, &[Some(x)], out, |backend, x, out| backend.statistic(plan, tensor(op, x[0])?, out))
+    }
+}
+
+impl MatmulOps for Shadow {
+    fn matmul(&self, plan: &Matmul, a: &Pair, b: &Pair, out: &mut Pair) -> Result<()> {
+        plan.check(a, b, out)?;
+        let planned = Planned::matmul(plan)?;
+        self.step(&planned, &[Some(a), Some(b)], out, |backend, x, out| {
+            backend.matmul(plan, tensor(Op::Matmul, x[0])?, tensor(Op::Matmul, x[1])?, out)
+        })
+    }
+}
+
+fn tensor(op: Op, input: Option<&Erased>) -> Result<&Erased> {
+    input.ok_or_else(|| Error::new(ErrorKind::Argument, op.name(), "this operand must be a tensor"))
+}
