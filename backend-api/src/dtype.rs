@@ -183,7 +183,7 @@ pub trait Element:
     /// `len` elements whose memory `fill` writes; a byte that is not 0 reads as `true` for bool.
     ///
     /// # Errors
-    /// Whatever `fill` returns.
+    /// `OutOfMemory`, and whatever `fill` returns.
     fn read(len: usize, fill: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<Vec<Self>>;
 }
 
@@ -333,7 +333,10 @@ macro_rules! numbers {
             }
 
             fn read(len: usize, fill: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<Vec<Self>> {
-                let mut elements = bytemuck::allocation::zeroed_vec(len);
+                let mut elements = bytemuck::allocation::try_zeroed_vec(len).map_err(|()| {
+                    let message = format!("{len} {} elements do not fit the memory of the host", Self::DTYPE);
+                    Error::new(ErrorKind::OutOfMemory, "read", message)
+                })?;
                 fill(bytemuck::cast_slice_mut(&mut elements))?;
                 Ok(elements)
             }
@@ -383,6 +386,8 @@ mod tests {
             Ok(())
         });
         assert_eq!(read.unwrap(), [false, true, true]);
+        let error = f64::read(1 << 58, &mut |_| Ok(())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! However wild a shape, stride, offset or slice, constructors return a result or an error: tests run with overflow
 //! checks, so that arithmetic which leaves its range would panic.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use congruent_backend_api::ops::binary::{Binary, BinaryOp};
 use congruent_backend_api::ops::compare::{Clamp, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};

@@ -62,8 +62,12 @@ impl Blas {
 }
 
 impl Device {
-    /// Starts a product. The caller has checked its plan against the storages that the matrices lie in.
-    pub(crate) fn gemm(&self, gemm: &Gemm) -> Result<()> {
+    /// Starts a product.
+    ///
+    /// # Safety
+    /// The matrices lie in memory of this device value that holds elements of `gemm.dtype`, and nothing but this stream
+    /// uses the output.
+    pub(crate) unsafe fn gemm(&self, gemm: &Gemm) -> Result<()> {
         self.bind(OP)?;
         let mut handle = self.blas().0.lock().unwrap_or_else(PoisonError::into_inner);
         if handle.is_none() {
@@ -71,7 +75,8 @@ impl Device {
             check_version()?;
             *handle = Some(self.create_handle().map_err(blas_error)?);
         }
-        handle.as_ref().map_or(Ok(()), |handle| self.run(handle, gemm)).map_err(blas_error)
+        // SAFETY: the caller's promise is the one asked for.
+        handle.as_ref().map_or(Ok(()), |handle| unsafe { self.run(handle, gemm) }).map_err(blas_error)
     }
 
     fn create_handle(&self) -> Result<Handle, CublasError> {
@@ -85,7 +90,9 @@ impl Device {
         Ok(handle)
     }
 
-    fn run(&self, handle: &Handle, gemm: &Gemm) -> Result<(), CublasError> {
+    /// # Safety
+    /// As for [`gemm`](Self::gemm).
+    unsafe fn run(&self, handle: &Handle, gemm: &Gemm) -> Result<(), CublasError> {
         // A column-major result is the row-major result of the transposed problem: outᵀ = bᵀ @ aᵀ.
         let flip = |matrix: BlasMatrix| BlasMatrix { transposed: !matrix.transposed, ..matrix };
         let (m, n, a, b) = if gemm.out.transposed {
@@ -111,8 +118,7 @@ impl Device {
             if matrix.transposed { cublasOperation_t::CUBLAS_OP_T } else { cublasOperation_t::CUBLAS_OP_N }
         };
         let address = |matrix: BlasMatrix| matrix.pointer.address() as *const c_void;
-        // SAFETY: the handle is alive and locked. The caller checked that the matrices lie in their storages, and owns the
-        // output exclusively; the stream orders the call after their allocation and before their release. The factors are
+        // SAFETY: the handle is alive and locked. The caller vouches for the matrices; the stream orders the call after their allocation and before their release. The factors are
         // read before the call returns (host pointer mode, the default).
         unsafe {
             sys::cublasGemmStridedBatchedEx_64(
@@ -145,13 +151,21 @@ impl Device {
     }
 }
 
-/// The 64-bit interface came with cuBLAS 12.
+/// Fails for a stub and for a version without the 64-bit interface, which came with cuBLAS 12.
 fn check_version() -> Result<()> {
+    // The status is an integer here: what a stub returns is no value of cudarc's enum.
+    type Property = unsafe extern "C" fn(i32, *mut i32) -> i32;
     let mut major = 0;
-    // SAFETY: the library is present, and writes one i32.
-    unsafe { sys::cublasGetProperty(sys::libraryPropertyType::MAJOR_VERSION, &raw mut major) }
-        .result()
-        .map_err(blas_error)?;
+    // SAFETY: the library is present, as the caller has asked.
+    let library = unsafe { sys::culib() };
+    // SAFETY: cuBLAS declares the function so in every version.
+    let property = unsafe { library.get::<Property>(b"cublasGetProperty") }
+        .map_err(|error| native_error(OP, "cuBLAS has no function `cublasGetProperty`", error))?;
+    // SAFETY: one i32 is written.
+    let status = unsafe { property(sys::libraryPropertyType::MAJOR_VERSION as i32, &raw mut major) };
+    if status != 0 {
+        return Err(Library::Cublas.is_stub(OP));
+    }
     if major >= 12 {
         return Ok(());
     }

@@ -24,7 +24,7 @@ impl Target {
     /// older architecture when NVRTC doesn't know the device.
     pub(crate) fn of(arch: u32) -> Result<Self> {
         Library::Nvrtc.require(OP)?;
-        let version = version().map_err(|error| native_error(OP, "NVRTC doesn't say its version", error))?;
+        let version = version()?;
         if version.0 < 12 {
             let message = format!("NVRTC {}.{} is too old; install that of CUDA 12 or 13", version.0, version.1);
             return Err(Error::new(ErrorKind::LibraryNotFound, OP, message));
@@ -67,11 +67,19 @@ impl Target {
     }
 }
 
-fn version() -> Result<(i32, i32), NvrtcError> {
+/// Major and minor version, and with it whether the library is the real one.
+fn version() -> Result<(i32, i32)> {
+    // The status is an integer here: what a stub returns is no value of cudarc's enum.
+    type Version = unsafe extern "C" fn(*mut i32, *mut i32) -> i32;
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: the library is present (`Target::of` asked) and writes two i32.
-    unsafe { sys::nvrtcVersion(&raw mut major, &raw mut minor) }.result()?;
-    Ok((major, minor))
+    // SAFETY: the library is present (`Target::of` asked).
+    let library = unsafe { sys::culib() };
+    // SAFETY: NVRTC declares the function so in every version.
+    let version = unsafe { library.get::<Version>(b"nvrtcVersion") }
+        .map_err(|error| native_error(OP, "NVRTC has no function `nvrtcVersion`", error))?;
+    // SAFETY: two i32 are written.
+    let status = unsafe { version(&raw mut major, &raw mut minor) };
+    if status == 0 { Ok((major, minor)) } else { Err(Library::Nvrtc.is_stub(OP)) }
 }
 
 fn known_archs() -> Result<Vec<u32>, NvrtcError> {
@@ -82,6 +90,11 @@ fn known_archs() -> Result<Vec<u32>, NvrtcError> {
     // SAFETY: the array has as many entries as the library said it will write.
     unsafe { sys::nvrtcGetSupportedArchs(archs.as_mut_ptr()) }.result()?;
     Ok(archs.into_iter().map(i32::unsigned_abs).collect())
+}
+
+/// C's `char`, which is signed on some targets only, as bytes.
+fn bytes(text: Vec<c_char>) -> impl Iterator<Item = u8> {
+    text.into_iter().flat_map(c_char::to_ne_bytes)
 }
 
 /// An NVRTC program; the source and name that it may refer to outlive it.
@@ -103,14 +116,15 @@ impl<'a> Program<'a> {
     fn log(&self) -> Result<String, NvrtcError> {
         // SAFETY: as for `compile`.
         let log = unsafe { result::get_program_log(self.handle) }?;
-        Ok(log.iter().take_while(|&&byte| byte != 0).map(|&byte| char::from(byte.cast_unsigned())).collect())
+        let text: Vec<u8> = bytes(log).take_while(|&byte| byte != 0).collect();
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// PTX text, with the NUL at its end that the driver expects.
     fn ptx(&self) -> Result<Vec<u8>, NvrtcError> {
         // SAFETY: as for `compile`, which has succeeded.
         let ptx = unsafe { result::get_ptx(self.handle) }?;
-        Ok(ptx.into_iter().map(c_char::cast_unsigned).collect())
+        Ok(bytes(ptx).collect())
     }
 
     fn cubin(&self) -> Result<Vec<u8>, NvrtcError> {

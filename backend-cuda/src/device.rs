@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use congruent_backend_api::{Backend, DType, Error, ErrorKind, Op, Result, check_transfer};
-use cudarc::driver::sys::{self, CUdevice_attribute, CUmemPool_attribute};
+use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
 use crate::blas::Blas;
 use crate::error::{Library, driver_error};
 use crate::kernels::Kernels;
+use crate::memory::keep_in_pool;
 use crate::storage::{CudaStorage, DevicePointer, HostFlag};
 
 /// The CUDA backend: one device, one stream. Cloning gives another handle to the same device state.
@@ -115,6 +116,15 @@ impl CudaBuilder {
             return Err(Error::new(ErrorKind::LibraryNotFound, OP, message));
         }
         let device = Device::open(&self, version).map_err(|error| driver_error(OP, error))?;
+        // Older devices cannot take a kernel's parameters as `__grid_constant__`.
+        if device.arch < 70 {
+            let (major, minor) = (device.arch / 10, device.arch % 10);
+            let message = format!(
+                "device {} has compute capability {major}.{minor}; the kernels need 7.0 (Volta) or later",
+                self.ordinal
+            );
+            return Err(Error::new(ErrorKind::Argument, OP, message));
+        }
         Ok(Cuda { device: Arc::new(device) })
     }
 }
@@ -141,15 +151,7 @@ impl Device {
         let count = |attribute| context.attribute(attribute);
         let multiprocessors = count(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let pageable = count(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)?;
-        if context.has_async_alloc() {
-            let pool = pool(&context)?;
-            let mut threshold = options.pool_threshold;
-            let value = (&raw mut threshold).cast();
-            // SAFETY: the pool is the device's own, and this attribute is a u64.
-            unsafe {
-                result::mem_pool::set_attribute(pool, CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, value)
-            }?;
-        }
+        keep_in_pool(&context, options.pool_threshold)?;
         Ok(Self {
             name: format!("cuda:{}", options.ordinal),
             flag: HostFlag::new()?,
@@ -216,24 +218,11 @@ impl Device {
         self.context().bind_to_thread().map_err(|error| driver_error(op, error))
     }
 
-    /// Waits for the stream.
-    pub(crate) fn wait(&self, op: &'static str) -> Result<()> {
-        self.wait_raw().map_err(|error| driver_error(op, error))
-    }
-
-    pub(crate) fn wait_raw(&self) -> Result<(), DriverError> {
-        self.stream.synchronize()
-    }
-
-    /// Gives back what the pool holds but nobody uses.
-    pub(crate) fn trim_pool(&self, op: &'static str) -> Result<()> {
-        self.wait(op)?;
-        if !self.context().has_async_alloc() {
-            return Ok(());
-        }
-        let pool = pool(self.context()).map_err(|error| driver_error(op, error))?;
-        // SAFETY: the pool is the device's own; trimming touches no memory in use.
-        unsafe { result::mem_pool::trim_to(pool, 0) }.map_err(|error| driver_error(op, error))
+    /// Waits for the stream; the caller has bound the context. Nothing but the driver decides whether this waits, so that
+    /// memory which the device was using may be released afterwards.
+    pub(crate) fn wait(&self) -> Result<(), DriverError> {
+        // SAFETY: the stream lives as long as this value.
+        unsafe { result::stream::synchronize(self.stream()) }
     }
 
     /// The error that the data of an earlier op caused, once; the caller has waited for the stream.
@@ -249,9 +238,9 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // Kernels in flight may still write the flag.
-        let waited = self.wait_raw();
-        self.context().record_err(waited);
+        // Kernels in flight may still write the flag. An error means that the context is gone, and they with it.
+        let _ = self.context().bind_to_thread();
+        let _ = self.wait();
     }
 }
 
@@ -267,11 +256,6 @@ fn driver_version() -> Result<i32, DriverError> {
     // SAFETY: the library is present, as the caller has asked, and writes one i32.
     unsafe { sys::cuDriverGetVersion(&raw mut version) }.result()?;
     Ok(version)
-}
-
-fn pool(context: &CudaContext) -> Result<sys::CUmemoryPool, DriverError> {
-    // SAFETY: the device handle is that of a live context.
-    unsafe { result::device::get_mem_pool(context.cu_device()) }
 }
 
 impl Backend for Cuda {
@@ -307,7 +291,8 @@ impl Backend for Cuda {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.device.wait("synchronize")?;
+        self.device.bind("synchronize")?;
+        self.device.wait().map_err(|error| driver_error("synchronize", error))?;
         self.device.report("synchronize")
     }
 }

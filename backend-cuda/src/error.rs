@@ -29,10 +29,11 @@ impl Library {
         if present {
             return Ok(());
         }
-        let (name, cure) = match self {
-            Self::Driver => ("cuda", "install NVIDIA's driver"),
-            Self::Nvrtc => ("nvrtc", "install CUDA 12 or 13, or the PyPI package nvidia-cuda-nvrtc"),
-            Self::Cublas => ("cublas", "install CUDA 12 or 13, or the PyPI package nvidia-cublas"),
+        let name = self.name();
+        let cure = match self {
+            Self::Driver => "install NVIDIA's driver",
+            Self::Nvrtc => "install CUDA 12 or 13, or the PyPI package nvidia-cuda-nvrtc",
+            Self::Cublas => "install CUDA 12 or 13, or the PyPI package nvidia-cublas",
         };
         let searched = cudarc::get_lib_name_candidates(name).join(" ");
         let message = format!(
@@ -40,6 +41,25 @@ impl Library {
              {searched}"
         );
         Err(Error::new(ErrorKind::LibraryNotFound, op, message))
+    }
+
+    /// The error for a library that is there to link with, and whose functions do nothing.
+    pub(crate) fn is_stub(self, op: &'static str) -> Error {
+        let message = format!(
+            "the library `{}` that the loader finds first is the toolkit's stub; take the folder `stubs` out of \
+             LD_LIBRARY_PATH",
+            self.name()
+        );
+        Error::new(ErrorKind::LibraryNotFound, op, message)
+    }
+
+    /// The file's name without prefix and suffix.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Driver => "cuda",
+            Self::Nvrtc => "nvrtc",
+            Self::Cublas => "cublas",
+        }
     }
 }
 
@@ -53,6 +73,13 @@ pub(crate) fn driver_error(op: &'static str, error: DriverError) -> Error {
         CUresult::CUDA_ERROR_INVALID_DEVICE | CUresult::CUDA_ERROR_NO_DEVICE => {
             (ErrorKind::Argument, "there is no CUDA device of this number")
         }
+        CUresult::CUDA_ERROR_INVALID_IMAGE
+        | CUresult::CUDA_ERROR_INVALID_PTX
+        | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+        | CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => (
+            ErrorKind::LibraryNotFound,
+            "the driver is too old for what NVRTC compiled; update the driver, or install the NVRTC of its CUDA version",
+        ),
         // After these the context refuses every call.
         CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
         | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION

@@ -170,16 +170,17 @@ impl Device {
     /// Starts a kernel with about `blocks` blocks; fewer when that many cannot run at once, since every kernel strides
     /// over its work by the size of the grid.
     ///
-    /// The caller has checked its plan against the storages whose addresses `parameter` holds, so that what the nests
-    /// reach lies inside of them, and holds the output exclusively.
-    pub(crate) fn launch<P: Parameter>(&self, kernel: Kernel, blocks: usize, parameter: &P) -> Result<()> {
+    /// # Safety
+    /// What the nests of `parameter` reach from its addresses lies in memory of this device value that holds elements of
+    /// the kernel's dtypes, and nothing but this stream uses the output.
+    pub(crate) unsafe fn launch<P: Parameter>(&self, kernel: Kernel, blocks: usize, parameter: &P) -> Result<()> {
         let op = kernel.op.name();
         self.bind(op)?;
         let function = self.kernels().function(self, kernel, |function| self.check_size::<P>(kernel, function))?;
         let blocks = blocks.clamp(1, 32 * self.multiprocessors() as usize) as u32;
         let mut parameters = [std::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
         // SAFETY: the function takes one structure, `P` is its mirror, and the driver copies it before it returns. The
-        // kernels of this crate touch what the structure's nests reach from its addresses, which the caller has checked;
+        // kernels of this crate touch what the structure's nests reach from its addresses, which the caller vouches for;
         // the stream orders them after the allocation of that memory, and its release after them.
         unsafe {
             result::launch_kernel(

@@ -16,8 +16,8 @@
 //!    elements is `elementwise` in `common.cuh`.
 //!
 //! Reductions go through `ops/reduce.rs` and `reduce.cu`, float matrix products through `ops/matmul.rs` and `blas.rs`.
-//! `unsafe` stands where a library is called: `launch.rs`, `storage.rs`, `blas.rs`, `compile.rs`, and few lines in
-//! `device.rs` and `error.rs`.
+//! `unsafe` stands where a library is called: `launch.rs`, `storage.rs`, `memory.rs`, `blas.rs`, `compile.rs`, and few
+//! lines in `device.rs` and `error.rs`; and where `ops/` starts a kernel or a product and says why its addresses hold.
 //!
 //! # Order, threads, errors
 //!
@@ -37,8 +37,10 @@ mod device;
 mod error;
 pub mod kernels;
 mod launch;
+mod memory;
 mod ops;
 mod storage;
 
 pub use device::{Cuda, CudaBuilder};
+pub use memory::MemoryStats;
 pub use storage::CudaStorage;

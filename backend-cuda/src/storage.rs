@@ -88,20 +88,23 @@ impl CudaStorage {
         unsafe { result::memcpy_htod_async(target, bytes, self.device.stream()) }
             .map_err(|error| driver_error(OP, error))?;
         // The driver stages pageable memory before it returns; memory that the device reads directly it does not.
-        if self.device.reads_pageable_memory() || is_pinned(bytes) { self.device.wait(OP) } else { Ok(()) }
+        if self.device.reads_pageable_memory() || is_pinned(bytes) {
+            self.device.wait().map_err(|error| driver_error(OP, error))?;
+        }
+        Ok(())
     }
 
     /// Copies to the host and waits for it.
     pub(crate) fn download(&self, start: usize, bytes: &mut [u8]) -> Result<()> {
         const OP: &str = "download";
+        self.device.bind(OP)?;
         if !bytes.is_empty() {
-            self.device.bind(OP)?;
             // SAFETY: `check_transfer` showed that the bytes lie in the allocation after `start`; the wait below ends
             // the copy before the borrow of `bytes` ends.
             unsafe { result::memcpy_dtoh_async(bytes, self.at(start).0, self.device.stream()) }
                 .map_err(|error| driver_error(OP, error))?;
         }
-        self.device.wait(OP)
+        self.device.wait().map_err(|error| driver_error(OP, error))
     }
 }
 
@@ -120,16 +123,17 @@ impl Drop for CudaStorage {
         if self.pointer == 0 {
             return;
         }
+        // Errors are ignored: either the context is gone, which every later call reports, or the memory leaks.
         let context = self.device.context();
-        context.record_err(context.bind_to_thread());
+        let _ = context.bind_to_thread();
         if context.has_async_alloc() {
             // SAFETY: the pointer came from `malloc_async` on this stream and is freed once; the free is ordered after
             // every kernel that uses it, since the device has no other stream.
-            context.record_err(unsafe { result::free_async(self.pointer, self.device.stream()) });
+            let _ = unsafe { result::free_async(self.pointer, self.device.stream()) };
         } else {
-            context.record_err(self.device.wait_raw());
+            let _ = self.device.wait();
             // SAFETY: the pointer came from `malloc_sync`, is freed once, and the stream has finished with it.
-            context.record_err(unsafe { result::free_sync(self.pointer) });
+            let _ = unsafe { result::free_sync(self.pointer) };
         }
     }
 }

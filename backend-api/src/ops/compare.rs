@@ -254,6 +254,7 @@ pub trait CompareOps: Backend {
     /// # Contract
     /// - A NaN element or a NaN bound gives NaN; −0 < +0; where `min > max` the result is `max`.
     /// - Every element of the planned output view is written, nothing else.
+    /// - `x` is `None` exactly when the plan works in place.
     ///
     /// # Errors
     /// `Argument` when a storage does not fit the plan, `Unsupported`, and what the device reports.

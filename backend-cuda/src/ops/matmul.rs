@@ -1,4 +1,4 @@
-//! Matrix products: floats by cuBLAS (`blas.rs`), integers and empty products by `matmul.cu`.
+//! Matrix products: floats by cuBLAS (`blas.rs`), integers, empty products and what cuBLAS lacks by `matmul.cu`.
 //!
 //! cuBLAS writes straight into the output. Transposes and padded rows are passed as they are; an operand whose strides
 //! BLAS cannot express (both strides apart from 1, reversed, broadcast within the matrix) goes through a compact copy.
@@ -48,7 +48,9 @@ impl Cuda {
         };
         let tiles = plan.m().div_ceil(TILE).saturating_mul(plan.n().div_ceil(TILE));
         let blocks = plan.batch().count().saturating_mul(tiles);
-        self.device.launch(Kernel::new(Op::Matmul, plan.dtype()), blocks, &parameter)
+        // SAFETY: `matmul` has checked the plan against the storages in which `pointers` lie, and borrows the output
+        // mutably.
+        unsafe { self.device.launch(Kernel::new(Op::Matmul, plan.dtype()), blocks, &parameter) }
     }
 
     fn blas(&self, plan: &Matmul, pointers: [DevicePointer; 3]) -> Result<()> {
@@ -114,7 +116,9 @@ impl Cuda {
             Direction::ToTemporary => (operand.pointer, temporary.pointer),
             Direction::FromTemporary => (temporary.pointer, operand.pointer),
         };
-        self.move_elements(plan.dtype(), batch.chain(matrix), from, to)
+        // SAFETY: one side is an operand of the plan that `matmul` has checked; the other is the memory that `compact`
+        // allocated for as many elements, and that the caller still owns.
+        unsafe { self.move_elements(plan.dtype(), batch.chain(matrix), from, to) }
     }
 
     /// The products of the batch: its largest axis in one call each, the other axes one after another.
@@ -138,7 +142,7 @@ impl Cuda {
                 let pointer = operand.pointer.offset(at, plan.dtype());
                 BlasMatrix { pointer, transposed, ld, batch_stride: inner.map_or(0, |axis| operand.batch[axis]) }
             };
-            self.device.gemm(&Gemm {
+            let gemm = Gemm {
                 dtype: plan.dtype(),
                 m: plan.m(),
                 n: plan.n(),
@@ -149,7 +153,10 @@ impl Cuda {
                 a: matrix(a, at[1]),
                 b: matrix(b, at[2]),
                 batch: inner.map_or(1, |axis| sizes[axis]),
-            })?;
+            };
+            // SAFETY: the matrices are operands of the plan that `matmul` has checked, or compact copies that the caller
+            // still owns; `form` gave strides that stay inside of them. The output is borrowed mutably or such a copy.
+            unsafe { self.device.gemm(&gemm) }?;
         }
         Ok(())
     }

@@ -101,11 +101,17 @@ impl Cuda {
             options: extra.options,
             constant,
         };
-        self.device.launch(Kernel::new(op, dtype), (threads as usize).div_ceil(THREADS), &parameter)
+        let blocks = (threads as usize).div_ceil(THREADS);
+        // SAFETY: the plan was checked against these storages, which are this device's, and `out` is borrowed mutably.
+        unsafe { self.device.launch(Kernel::new(op, dtype), blocks, &parameter) }
     }
 
-    /// Copies elements along `axes` (size, stride of the output, stride of the input) between checked addresses.
-    fn move_elements(
+    /// Copies elements along `axes` (size, stride of the output, stride of the input).
+    ///
+    /// # Safety
+    /// What the axes reach from the two addresses lies in memory of this device that holds elements of `dtype`, and
+    /// nothing but this stream uses the output.
+    unsafe fn move_elements(
         &self,
         dtype: DType,
         axes: impl Iterator<Item = (usize, [isize; 2])>,
@@ -117,6 +123,8 @@ impl Cuda {
         sources[0].memory = from;
         let parameter =
             ElementwiseParameter { nest, out: to, flag: self.device.flag(), sources, options: 0, constant: 0 };
-        self.device.launch(Kernel::new(Op::Copy, dtype), (nest.count as usize).div_ceil(THREADS), &parameter)
+        let blocks = (nest.count as usize).div_ceil(THREADS);
+        // SAFETY: the caller's promise is the one asked for.
+        unsafe { self.device.launch(Kernel::new(Op::Copy, dtype), blocks, &parameter) }
     }
 }

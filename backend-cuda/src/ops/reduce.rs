@@ -68,14 +68,18 @@ impl Cuda {
         let blocks = schedule.tiles.saturating_mul(schedule.splits);
         let kernel = Kernel::new(op, dtype);
         if schedule.splits == 1 {
-            return self.device.launch(kernel, blocks, &parameter);
+            // SAFETY: both callers have checked their plan against these storages, which are this device's; `out` is
+            // borrowed mutably, and with one split the kernel doesn't use `partial`.
+            return unsafe { self.device.launch(kernel, blocks, &parameter) };
         }
         let bytes = kept.count as usize * schedule.splits * LARGEST_ACCUMULATOR;
         // Its release at the end of this function is ordered after both passes.
         let partial = CudaStorage::alloc(&self.device, DType::U8, bytes)?;
         parameter.partial = partial.at(0);
-        self.device.launch(kernel, blocks, &parameter)?;
-        self.device.launch(Kernel { finish: true, ..kernel }, kept.count as usize, &parameter)
+        // SAFETY: as above, and `partial` holds an accumulator for each result and split.
+        unsafe { self.device.launch(kernel, blocks, &parameter) }?;
+        // SAFETY: as above; this pass reads what the first one wrote, after it on the stream.
+        unsafe { self.device.launch(Kernel { finish: true, ..kernel }, kept.count as usize, &parameter) }
     }
 }
 

@@ -95,6 +95,60 @@ fn a_division_by_zero_is_reported_once() {
     cuda.synchronize().unwrap();
 }
 
+/// Kernels in flight write the host's flag, so it must outlive them.
+#[test]
+fn a_backend_may_be_dropped_while_its_ops_run() {
+    let Some(_) = cuda() else { return };
+    for _ in 0..20 {
+        let other = Cuda::new(0).unwrap();
+        let layout = layout(&[1 << 24]);
+        let mut x = other.alloc(DType::I64, layout.count()).unwrap();
+        let view = View { dtype: DType::I64, layout: &layout };
+        other.fill(&Fill::new(Scalar::Int(0), view).unwrap(), &mut x).unwrap();
+        let plan = Binary::new(BinaryOp::Div, Source::Output, Source::Scalar(Scalar::Int(0)), view).unwrap();
+        (0..10).for_each(|_| other.binary(&plan, None, None, &mut x).unwrap());
+    }
+}
+
+/// Which thread gets the error of a shared backend is open, but it is not lost, and it does not come back.
+#[test]
+fn threads_share_the_error_of_their_backend() {
+    let Some(_) = cuda() else { return };
+    let cuda = &Cuda::new(0).unwrap();
+    // How many errors were reported until the result came.
+    let divide = |divisor: i32| {
+        let out = binary(cuda, BinaryOp::Div, &[6; 10_000], &[divisor; 10_000]);
+        let expected = [6_i32.checked_div(divisor).unwrap_or(0); 10_000];
+        (0..100)
+            .find(|_| match get::<i32>(cuda, &out) {
+                Ok(results) => results == expected,
+                Err(error) => error.kind() != ErrorKind::DivisionByZero,
+            })
+            .unwrap()
+    };
+    for _ in 0..50 {
+        let reported: i32 = thread::scope(|scope| {
+            [0, 1, 2, 0]
+                .map(|divisor| scope.spawn(move || divide(divisor)))
+                .map(|thread| thread.join().unwrap())
+                .iter()
+                .sum()
+        });
+        assert!(reported > 0);
+        cuda.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn memory_stats_count_what_storages_hold() {
+    let Some(cuda) = cuda() else { return };
+    let held = cuda.alloc(DType::U8, 1 << 28).unwrap();
+    let stats = cuda.memory_stats().unwrap();
+    println!("{stats:?}");
+    assert!(stats.in_use >= held.len() as u64 && stats.reserved >= stats.in_use, "{stats:?}");
+    assert!(stats.free < stats.total && stats.reserved <= stats.total, "{stats:?}");
+}
+
 #[test]
 fn eight_threads_share_a_backend() {
     let Some(cuda) = cuda() else { return };
