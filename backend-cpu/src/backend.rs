@@ -1,15 +1,21 @@
 //! The backend handle: storage, transfer, and the mark that a zero divisor leaves.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use congruent_backend_api::{Backend, DType, Error, ErrorKind, Op, Result, check_transfer};
 
+use crate::pool::Pool;
 use crate::storage::CpuStorage;
 
 /// The CPU. Every call has finished when it returns.
+///
+/// Memory of dropped storages is kept for later ones, up to 512 MiB in buffers of 1 MiB and more; it is returned to
+/// the system with the backend and its last storage, or when memory runs out.
 #[derive(Debug, Default)]
 pub struct Cpu {
     divided_by_zero: AtomicBool,
+    pool: Arc<Pool>,
 }
 
 impl Cpu {
@@ -46,7 +52,7 @@ impl Backend for Cpu {
     }
 
     fn alloc(&self, dtype: DType, len: usize) -> Result<CpuStorage> {
-        CpuStorage::zeroed(dtype, len)
+        CpuStorage::new(&self.pool, dtype, len)
     }
 
     fn write(&self, bytes: &[u8], storage: &mut CpuStorage, start: usize) -> Result<()> {

@@ -27,6 +27,7 @@ mod lane;
 mod loops;
 mod math;
 mod ops;
+mod pool;
 mod storage;
 #[cfg(test)]
 mod testing;

@@ -1,36 +1,54 @@
-//! Memory: cache-line aligned, zeroed, allocated without aborting.
+//! Memory: cache-line aligned, allocated without aborting, large buffers used again.
 
 use std::fmt;
+use std::mem;
+use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 use congruent_backend_api::{DType, Error, ErrorKind, Result, Storage};
 
+use crate::pool::Pool;
+
 /// A cache line. A vector of lines gives SIMD loads their alignment.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+pub(crate) struct Line([u8; 64]);
 
 /// Elements of one dtype in main memory. A bool is one byte, 0 or 1.
 pub struct CpuStorage {
+    // May be longer than the elements.
     lines: Vec<Line>,
     dtype: DType,
     len: usize,
+    /// Where the lines go in the end, if they are enough.
+    pool: Option<Arc<Pool>>,
 }
 
 impl CpuStorage {
-    /// `len` elements whose bytes are 0.
-    pub(crate) fn zeroed(dtype: DType, len: usize) -> Result<Self> {
+    /// `len` elements with unspecified values.
+    pub(crate) fn new(pool: &Arc<Pool>, dtype: DType, len: usize) -> Result<Self> {
         let bytes = len as u128 * dtype.size() as u128;
-        let lines = usize::try_from(bytes.div_ceil(size_of::<Line>() as u128)).ok();
-        match lines.map(bytemuck::allocation::try_zeroed_vec) {
-            Some(Ok(lines)) => Ok(Self { lines, dtype, len }),
-            _ => {
-                let message = format!(
-                    "{len} {dtype} elements are {bytes} bytes, more than could be allocated; free tensors or use smaller ones"
-                );
-                Err(Error::new(ErrorKind::OutOfMemory, "alloc", message))
+        let out_of_memory = || {
+            let message = format!(
+                "{len} {dtype} elements are {bytes} bytes, more than could be allocated; free tensors or use smaller ones"
+            );
+            Error::new(ErrorKind::OutOfMemory, "alloc", message)
+        };
+        let count = usize::try_from(bytes.div_ceil(size_of::<Line>() as u128)).map_err(|_| out_of_memory())?;
+        let pooled = Pool::keeps(count).then(|| Arc::clone(pool));
+        let lines = match pooled.as_ref().and_then(|pool| pool.take(count)) {
+            Some(mut lines) => {
+                if dtype == DType::Bool {
+                    lines.fill(Line::zeroed());
+                }
+                lines
             }
-        }
+            None => allocate(count).or_else(|()| {
+                pool.clear();
+                allocate(count).map_err(|()| out_of_memory())
+            })?,
+        };
+        Ok(Self { lines, dtype, len, pool: pooled })
     }
 
     /// The elements; `T` has the size of the dtype.
@@ -60,6 +78,19 @@ impl CpuStorage {
     pub(crate) fn read(&self, bytes: &mut [u8], start: usize) {
         let start = start * self.dtype.size();
         bytes.copy_from_slice(&bytemuck::cast_slice(&self.lines)[start..start + bytes.len()]);
+    }
+}
+
+/// Lines whose bytes are 0.
+fn allocate(count: usize) -> Result<Vec<Line>, ()> {
+    bytemuck::allocation::try_zeroed_vec(count)
+}
+
+impl Drop for CpuStorage {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.put(mem::take(&mut self.lines));
+        }
     }
 }
 

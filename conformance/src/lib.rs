@@ -15,7 +15,10 @@
 //! - [`faults`]: backends that are wrong on purpose, which the kit must catch.
 //! - [`suite`] and [`report`]: running rows on several backends, and what was found.
 //! - [`replay`]: single cases as JSON files.
-//! - [`trials`]: all of it as the `tests/conformance.rs` of a backend, also one outside this repository.
+//! - [`shadow`]: a backend that runs a program on two others and stops at the op where they differ.
+//! - `onnx` (feature `onnx`): the node tests of ONNX, evidence of a third party.
+//! - [`trials`]: all of it as the `tests/conformance.rs` of a backend, also one outside this repository;
+//!   [`partial`] for one with some op families only.
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +31,8 @@ pub mod faults;
 pub mod host;
 pub mod laws;
 pub mod minimise;
+#[cfg(feature = "onnx")]
+pub mod onnx;
 pub mod ops;
 pub mod partial;
 pub mod replay;

@@ -198,7 +198,7 @@ fn check_cell(candidate: &Candidate, backend: &AnyBackend, row: Row, profile: &P
 
 /// What a row runs, each with a number of cases and a seed: every value of a 16-bit dtype for a function of one operand,
 /// then the pairwise covering array, then random cases.
-fn stages(row: Row, profile: &Profile) -> impl Iterator<Item = (BoxedStrategy<Case>, u32, u64)> {
+pub(crate) fn stages(row: Row, profile: &Profile) -> impl Iterator<Item = (BoxedStrategy<Case>, u32, u64)> {
     let (op, dtype) = row;
     // The row's own stream: rows can be run alone and see the same cases.
     let seed = op.name().bytes().chain(dtype.name().bytes()).fold(profile.seed, |seed, byte| hash(seed, byte.into()));

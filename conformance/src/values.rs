@@ -122,6 +122,10 @@ fn special(format: Format, sign: f64, choice: usize) -> f64 {
         256.0,
         exp2(31),
         exp2(63),
+        // Half way between two numbers of a narrower format, and a last bit: two roundings are one too many.
+        1.0 + exp2(-8) + exp2(1 - format.precision),
+        1.0 + exp2(-11) + exp2(1 - format.precision),
+        1.0 + exp2(-24) + exp2(1 - format.precision),
     ];
     sign * values[choice % values.len()]
 }
@@ -146,7 +150,10 @@ fn integer(dtype: DType, class: Class, key: u64) -> i128 {
             }
         }
         Class::Specials => {
+            // The last ones lie half way between two numbers of f32 and of bf16, and one above.
+            let ties = [(1 << 60) + (1 << 36) + 1, (1 << 60) + (1 << 52) + 1];
             let values = [low, low + 1, high, high - 1, 0, 1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 255, -1, -2, -64];
+            let values = [&values[..], &ties].concat();
             values[choice as usize % values.len()].max(low).min(high)
         }
         _ => hash(key, 3).cast_signed().into(),

@@ -17,7 +17,8 @@ const PRECISION: usize = 8;
 
 impl<B: CopyOps + ?Sized> fmt::Display for Tensor<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let elide = self.count() > THRESHOLD;
+        // An axis of size 0 counts as 1: the brackets around it are shown.
+        let elide = self.shape().iter().map(|&size| size.max(1)).product::<usize>() > THRESHOLD;
         let cells = match edges(self, elide).and_then(|edges| cells(&edges)) {
             Ok(cells) => align(cells),
             // Formatting must not fail for a reason of the device's, so the reason is what is shown.

@@ -217,9 +217,16 @@ impl<B: CopyOps + ?Sized> Tensor<B> {
     pub fn arange(backend: &Arc<B>, range: Range<i64>, dtype: DType) -> Result<Self> {
         let length = range.end.checked_sub(range.start).and_then(|length| usize::try_from(length.max(0)).ok());
         // An overflowing length is past every limit that `Shape` knows.
-        let shape = Shape::new("arange", &[length.unwrap_or(usize::MAX)])?;
-        let integers: Vec<i64> = range.collect();
-        Self::from_bytes(backend, DType::I64, shape, i64::as_bytes(&integers))?.cast(dtype)
+        let layout = Layout::contiguous(Shape::new("arange", &[length.unwrap_or(usize::MAX)])?);
+        let mut storage = backend.alloc(DType::I64, layout.count())?;
+        // In pieces, or a range that the backend can't hold would first exhaust the host.
+        let (mut rest, mut written) = (range, 0);
+        while written < layout.count() {
+            let piece: Vec<i64> = rest.by_ref().take(1 << 16).collect();
+            backend.write(i64::as_bytes(&piece), &mut storage, written)?;
+            written += piece.len();
+        }
+        Self::from_parts(backend, Arc::new(storage), layout)?.cast(dtype)
     }
 
     /// The elements in row-major order. Synchronises.
@@ -256,8 +263,7 @@ impl<B: CopyOps + ?Sized> Tensor<B> {
     /// What the data of an earlier op caused; `OutOfMemory`.
     pub fn to_backend<C: Backend + ?Sized>(&self, backend: &Arc<C>) -> Result<Tensor<C>> {
         let x = self.contiguous()?;
-        let mut bytes = vec![0; x.count() * x.dtype().size()];
-        x.download(&mut bytes)?;
+        let bytes = u8::read(x.count() * x.dtype().size(), &mut |bytes| x.download(bytes))?;
         Tensor::from_bytes(backend, x.dtype(), *x.layout.shape(), &bytes)
     }
 

@@ -225,9 +225,9 @@ impl Axes {
         self.sizes[..self.rank].iter().product()
     }
 
-    /// The stride of the innermost axis.
-    pub(super) fn inner_stride(&self) -> usize {
-        self.rank.checked_sub(1).map_or(0, |last| self.strides[last])
+    /// See [`grouping_stride`].
+    pub(super) fn grouping_stride(&self) -> usize {
+        grouping_stride(self.count(), self.rank.checked_sub(1).map_or(0, |last| self.strides[last]))
     }
 
     /// Two parts, and how far the second lies from the first. The first is the larger, a power of two.
@@ -265,6 +265,12 @@ impl Axes {
         }
         walk(&self.sizes[..self.rank], &self.strides[..self.rank], 0, visit);
     }
+}
+
+/// Results closer together than this are computed in groups: closer than the elements of one result, or at any
+/// distance when each result has so few elements that a call for each would cost more than reading them.
+pub(super) fn grouping_stride(count: usize, inner_stride: usize) -> usize {
+    if count < LANES { usize::MAX } else { inner_stride }
 }
 
 /// The buffers of one thread.

@@ -54,7 +54,9 @@ fn matmul<T: Gemm>(plan: &Matmul, a: &CpuStorage, b: &CpuStorage, out: &mut CpuS
     let b = ArrayViewD::from_shape(b_shape, &b.as_slice::<T>()[low..]).map_err(invalid_view)?;
     // Decided before the work is split, or a last piece of one row would be summed in another way.
     let vectors = m == 1 || n == 1;
-    let scale = Scale { alpha: T::from_scalar(plan.alpha()), beta: T::from_scalar(plan.beta()) };
+    // Without terms the product is zero, also where α is ∞ or negative.
+    let alpha = if k == 0 { T::default() } else { T::from_scalar(plan.alpha()) };
+    let scale = Scale { alpha, beta: T::from_scalar(plan.beta()) };
     let threads = rayon::current_num_threads();
     // A few pieces per thread even out what the threads are given.
     product(scale, vectors, a, b, c, if threads == 1 { 1 } else { threads * 4 });
@@ -118,7 +120,7 @@ fn product<T: Gemm>(
     let rank = c.ndim();
     let sizes = c.shape().to_vec();
     let (m, n, k) = (sizes[rank - 2], sizes[rank - 1], a.shape()[rank - 1]);
-    let work = c.len() * k.max(1);
+    let work = c.len().saturating_mul(k);
     let stack = sizes[..rank - 2].iter().position(|&size| size > 1);
     if pieces > 1 && work > GRAIN {
         let halve = |size: usize| (size / 2).next_multiple_of(64);
@@ -263,48 +265,57 @@ fn vector<T: Lane<Wide: Accumulate>>(
     x: ArrayView1<'_, T>,
     mut c: ArrayViewMut1<'_, T>,
 ) {
-    let x: Vec<T::Wide> = x.iter().map(|x| x.wide()).collect();
-    let mut buffer = T::buffer();
-    // Columns that are contiguous are added up; rows are multiplied with the vector, contiguous or not.
-    if a.ncols() > 0 && a.strides()[0] == 1 && a.strides()[1] != 1 {
-        for (first, mut c) in c.axis_chunks_iter_mut(Axis(0), BLOCK).enumerate() {
-            let mut sums = vec![T::Wide::default(); c.len()];
-            let rows = Slice::from(first * BLOCK..first * BLOCK + c.len());
-            for (column, &x) in a.slice_axis(Axis(0), rows).columns().into_iter().zip(&x) {
-                let column = T::widen_block(column.to_slice().unwrap_or_default(), &mut buffer);
-                for (sum, &a) in sums.iter_mut().zip(column) {
-                    *sum = sum.plus(a.times(x));
-                }
-            }
-            for (c, sum) in c.iter_mut().zip(sums) {
-                *c = scale.apply(sum, *c);
-            }
+    let columns = a.strides()[0] == 1 && a.strides()[1] != 1;
+    for (a, mut c) in a.axis_chunks_iter(Axis(0), BLOCK).zip(c.axis_chunks_iter_mut(Axis(0), BLOCK)) {
+        let sums = if columns { add_columns(&a, x) } else { dot_rows(&a, x) };
+        for (c, sum) in c.iter_mut().zip(sums) {
+            *c = scale.apply(sum, *c);
         }
-        return;
     }
-    let mut gathered = Vec::new();
-    for (row, c) in a.rows().into_iter().zip(&mut c) {
-        let row = row.to_slice().unwrap_or_else(|| {
-            gathered.clear();
-            gathered.extend(row.iter().copied());
-            &gathered
-        });
-        let mut lanes = [T::Wide::default(); LANES];
-        for (row, x) in row.chunks(BLOCK).zip(x.chunks(BLOCK)) {
-            let row = T::widen_block(row, &mut buffer);
-            let ((row, row_rest), (x, x_rest)) = (row.as_chunks::<LANES>(), x.as_chunks::<LANES>());
-            for (row, x) in row.iter().zip(x) {
-                for ((lane, &a), &x) in lanes.iter_mut().zip(row).zip(x) {
+}
+
+/// a @ x for at most [`BLOCK`] rows, as a sum of columns that are contiguous.
+fn add_columns<T: Lane<Wide: Accumulate>>(a: &ArrayView2<'_, T>, x: ArrayView1<'_, T>) -> Vec<T::Wide> {
+    let mut buffer = T::buffer();
+    let mut sums = vec![T::Wide::default(); a.nrows()];
+    for (column, x) in a.columns().into_iter().zip(x) {
+        let column = T::widen_block(column.to_slice().unwrap_or_default(), &mut buffer);
+        for (sum, &a) in sums.iter_mut().zip(column) {
+            *sum = sum.plus(a.times(x.wide()));
+        }
+    }
+    sums
+}
+
+/// a @ x for at most [`BLOCK`] rows, as dot products of rows, contiguous or not.
+fn dot_rows<T: Lane<Wide: Accumulate>>(a: &ArrayView2<'_, T>, x: ArrayView1<'_, T>) -> Vec<T::Wide> {
+    /// The elements of a row that are gathered at once: a broadcast row may be longer than memory.
+    const PIECE: usize = 1 << 16;
+    let (mut buffer, mut gathered) = (T::buffer(), Vec::new());
+    let mut sums = vec![[T::Wide::default(); LANES]; a.nrows()];
+    for (a, x) in a.axis_chunks_iter(Axis(1), PIECE).zip(x.axis_chunks_iter(Axis(0), PIECE)) {
+        let x: Vec<T::Wide> = x.iter().map(|x| x.wide()).collect();
+        for (row, lanes) in a.rows().into_iter().zip(&mut sums) {
+            let row = row.to_slice().unwrap_or_else(|| {
+                gathered.clear();
+                gathered.extend(row.iter().copied());
+                &gathered
+            });
+            for (row, x) in row.chunks(BLOCK).zip(x.chunks(BLOCK)) {
+                let row = T::widen_block(row, &mut buffer);
+                let ((row, row_rest), (x, x_rest)) = (row.as_chunks::<LANES>(), x.as_chunks::<LANES>());
+                for (row, x) in row.iter().zip(x) {
+                    for ((lane, &a), &x) in lanes.iter_mut().zip(row).zip(x) {
+                        *lane = lane.plus(a.times(x));
+                    }
+                }
+                for ((lane, &a), &x) in lanes.iter_mut().zip(row_rest).zip(x_rest) {
                     *lane = lane.plus(a.times(x));
                 }
             }
-            for ((lane, &a), &x) in lanes.iter_mut().zip(row_rest).zip(x_rest) {
-                *lane = lane.plus(a.times(x));
-            }
         }
-        let sum = lanes.into_iter().fold(T::Wide::default(), T::Wide::plus);
-        *c = scale.apply(sum, *c);
     }
+    sums.into_iter().map(|lanes| lanes.into_iter().fold(T::Wide::default(), T::Wide::plus)).collect()
 }
 
 /// A row-major copy in the wide type.
@@ -326,7 +337,7 @@ fn widen<T: Lane>(matrix: &ArrayView2<'_, T>) -> Array2<T::Wide> {
 
 #[cfg(test)]
 mod tests {
-    use congruent_backend_api::{DType, Element, Layout};
+    use congruent_backend_api::{DType, Element, Layout, Slice};
 
     use super::*;
     use crate::testing::{Tensor, matmul, matmul_into, on_any_threads, output, tensor, vector};
@@ -421,6 +432,11 @@ mod tests {
             let mut out = nan(dtype);
             matmul_into(&a, &b, 1.into(), 0.into(), &mut out);
             assert_eq!(read(&out), [0.0; 4]);
+            // Of nothing the product is zero, and α has no say.
+            let (a, b) = (to(tensor::<f64>(&[1, 0], &[])), to(tensor::<f64>(&[0, 2], &[])));
+            let mut out = nan(dtype).with(|out| out.slice(0, Slice { start: None, stop: Some(1), step: 1 }));
+            matmul_into(&a, &b, f64::INFINITY.into(), 0.into(), &mut out);
+            assert_eq!(read(&out), [0.0; 2]);
         }
     }
 
@@ -430,6 +446,15 @@ mod tests {
         let ones = vec![f16::ONE; 5000];
         let product = matmul(&tensor(&[1, 5000], &ones), &tensor(&[5000, 1], &ones));
         assert_eq!(product.elements::<f16>(), [f16::from_f32(5000.0)]);
+    }
+
+    /// Longer than what is gathered at once.
+    #[test]
+    fn long_broadcast_rows() {
+        let k = 200_001;
+        let row = tensor(&[1, 1], &[f16::ONE]).with(|x| x.broadcast_to("test", &[2, k]));
+        let column = tensor(&[k], &vec![f16::from_f32(0.25); k]);
+        assert_eq!(matmul(&row, &column).elements::<f16>(), [f16::from_f32(50_000.25); 2]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Reductions over any set of axes.
 //!
 //! The results are computed in the order of the kept axes. Where an element's neighbour belongs to another result
-//! (a sum of columns), a group of results is folded at once, row by row; otherwise each result on its own.
+//! (a sum of columns), or a result has few elements, a group of results is folded at once, row by row; otherwise each
+//! result on its own.
 
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce, ReduceOp};
 use congruent_backend_api::{DType, Error, ErrorKind, Nest, ReduceOps, Result, bf16, f16, match_number};
@@ -93,7 +94,7 @@ fn reduce<T: Lane, F: Fold<T::Wide>, R: Lane>(
 ) -> Result<()> {
     let x = x.as_slice::<T>();
     let axes = Axes::new(plan.reduced().sizes(), plan.reduced().strides(0));
-    let order = KeptOrder::new(plan.kept(), axes.inner_stride());
+    let order = KeptOrder::new(plan.kept(), axes.grouping_stride());
     order.for_each_group(axes.count(), out, Scratch::<T>::new, &|start, stride, results, scratch| {
         if let [result] = results {
             *result = finish(fold_row::<T, F>(x, start, &axes, scratch));
@@ -122,11 +123,11 @@ pub(super) struct KeptOrder {
 }
 
 impl KeptOrder {
-    /// `inner_stride` is that of the reduced axis along which elements lie closest.
-    pub(super) fn new(kept: &Nest<2>, inner_stride: usize) -> Self {
+    /// Groups are results less than `grouping_stride` apart.
+    pub(super) fn new(kept: &Nest<2>, grouping_stride: usize) -> Self {
         let mut axes: Vec<_> =
             (0..kept.rank()).map(|axis| (kept.sizes()[axis], kept.strides(0)[axis], kept.strides(1)[axis])).collect();
-        let close = |stride: isize| stride != 0 && stride.unsigned_abs() < inner_stride;
+        let close = |stride: isize| stride != 0 && stride.unsigned_abs() < grouping_stride;
         let closest =
             (0..axes.len()).filter(|&axis| close(axes[axis].2)).min_by_key(|&axis| axes[axis].2.unsigned_abs());
         if let Some(axis) = closest {

@@ -5,14 +5,15 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum as _;
 use congruent_backend_api::{DType, Op};
 use congruent_conformance::ops::{Row, rows};
-use congruent_conformance::report::Report;
+use congruent_conformance::report::{Document, Report};
 use congruent_conformance::suite::{Candidate, Profile, check, check_laws, selected};
 use congruent_conformance::values::hash;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{CheckArgs, Tier, candidates, exhaustive, print, table};
+use super::{CheckArgs, Tier, candidates, exhaustive, faults, print, report};
 
 /// Checks what the arguments select; whether all agree.
 pub(super) fn run(args: &CheckArgs) -> Result<bool, String> {
@@ -41,13 +42,18 @@ pub(super) fn run(args: &CheckArgs) -> Result<bool, String> {
     if args.op.is_empty() && args.dtype.is_empty() {
         report.laws = check_laws(&candidates, profile.seed).map_err(|error| error.to_string())?;
     }
-    let written = write(&report, &args.out).map_err(|error| format!("{}: {error}", args.out.display()))?;
-    let table = if args.long { table::long(&report) } else { table::matrix(&report) };
-    let mut lines = vec![table.trim_fmt(), table::LEGEND.to_owned()];
-    lines.extend(failures(&report, &written));
-    lines.extend([report.summary(), verdict(&report)]);
+    report.tier = args.tier.to_possible_value().map(|tier| tier.get_name().to_owned());
+    if args.faults {
+        report.faults = faults::records(&candidates[0])?;
+    }
+    let document = report.document();
+    let replays = write(&document, &args.out)?;
+    let mut lines = report::terminal(&document, args.long);
+    lines.extend(replays.iter().map(|path| format!("again: conformance replay {path}")));
+    lines.push(format!("{}: report.html, report.json, junit.xml", args.out.display()));
+    lines.push(verdict(&document));
     print(&lines.join("\n"))?;
-    Ok(report.agrees())
+    Ok(document.agrees && document.faults.iter().all(|fault| fault.caught))
 }
 
 /// Runs every row once, with a progress bar.
@@ -87,49 +93,30 @@ pub(super) fn progress(rows: usize) -> ProgressBar {
     if let Ok(style) = style { bar.with_style(style) } else { bar }
 }
 
-/// Writes `report.json`, and one replay file for each failing cell; returns the paths of the latter.
-fn write(report: &Report, out: &Path) -> std::io::Result<Vec<String>> {
+/// Writes the report in every form, and one replay file for each failing cell; returns the paths of the latter.
+fn write(document: &Document, out: &Path) -> Result<Vec<String>, String> {
     let failures = out.join("failures");
     if failures.exists() {
-        fs::remove_dir_all(&failures)?;
+        fs::remove_dir_all(&failures).map_err(|error| format!("{}: {error}", failures.display()))?;
     }
-    fs::create_dir_all(out)?;
-    fs::write(out.join("report.json"), format!("{:#}\n", report.to_json()))?;
+    report::write(&out.join("report.json"), &document.to_json().map_err(|error| error.to_string())?)?;
+    report::write(&out.join("report.html"), &document.to_html())?;
+    report::write(&out.join("junit.xml"), &document.to_junit()?)?;
     let mut paths = Vec::new();
-    for cell in report.failures() {
-        let Some((failure, case)) =
-            cell.failure.as_ref().and_then(|failure| failure.case.as_ref().map(|case| (failure, case)))
-        else {
-            continue;
-        };
-        fs::create_dir_all(&failures)?;
-        let name = format!("{} {} on {}", cell.op_name(), cell.dtype, cell.backend);
-        let path = failures.join(name.replace([' ', ':'], "-") + ".json");
-        let json = congruent_conformance::replay::to_json(case, &name, &failure.reason);
-        fs::write(&path, format!("{json:#}\n"))?;
-        paths.push(path.display().to_string());
+    for cell in document.failures() {
+        if let Some(replay) = cell.failure.as_ref().and_then(|failure| failure.replay.as_ref()) {
+            let path = failures.join(cell.replay_file());
+            report::write(&path, &format!("{replay:#}\n"))?;
+            paths.push(path.display().to_string());
+        }
     }
     Ok(paths)
 }
 
-/// A line for each failure, and how to run it again.
-fn failures(report: &Report, paths: &[String]) -> Vec<String> {
-    let cells = report.failures().map(|cell| {
-        let reason = cell.failure.as_ref().map_or("", |failure| &failure.reason);
-        format!("FAIL {} {} on {}: {reason}", cell.op_name(), cell.dtype, cell.backend)
-    });
-    let laws = report
-        .laws
-        .iter()
-        .filter_map(|law| law.broken.as_ref().map(|broken| format!("LAW  {} on {}: {broken}", law.law, law.backend)));
-    let again = paths.iter().map(|path| format!("     conformance replay {path}"));
-    cells.chain(laws).chain(again).collect()
-}
-
-fn verdict(report: &Report) -> String {
-    let names: Vec<_> = report.backends.iter().map(|column| column.name.as_str()).collect();
+fn verdict(document: &Document) -> String {
+    let names: Vec<_> = document.backends.iter().map(|column| column.name.as_str()).collect();
     let names = names.join(", ");
-    match (report.agrees(), report.backends.len()) {
+    match (document.agrees, document.backends.len()) {
         (true, 1) => format!("{names} agrees with the oracle."),
         (true, _) => format!("{names} agree with the oracle and with each other."),
         (false, _) => "Not all agree.".to_owned(),

@@ -3,8 +3,10 @@
 //! Exit codes: 0 all agree, 1 something disagrees, 2 the command could not be carried out.
 
 mod check;
+mod diff;
 mod exhaustive;
 mod faults;
+mod report;
 mod table;
 
 use std::io::Write as _;
@@ -17,6 +19,7 @@ use congruent_backend_api::erase::Erase;
 use congruent_backend_api::{DType, Error, ErrorKind};
 use congruent_backend_cpu::Cpu;
 use congruent_backend_cuda::Cuda;
+use congruent_conformance::onnx::Detail;
 use congruent_conformance::suite::Candidate;
 
 /// Proves that tensor backends agree: every op, dtype and layout against one oracle, inside derived error bounds.
@@ -38,6 +41,8 @@ Examples:
   conformance --tier soak --minutes 60        new random cases for an hour
   conformance --op exp --exhaustive           all 2^32 values of f32
   conformance replay conformance/cases        run recorded cases
+  conformance onnx wheels/onnx                run the node tests of ONNX
+  conformance diff old.json new.json          what became worse between two reports
   conformance faults                          see that the kit catches what it should
 
 Exit codes: 0 all agree, 1 something disagrees, 2 the command could not be carried out.";
@@ -50,6 +55,14 @@ enum Command {
     Faults(FaultsArgs),
     /// Run replay files: .json, .jsonl, gzip-compressed or plain, or directories of them
     Replay(ReplayArgs),
+    /// Run the node tests of ONNX: evidence of a third party
+    Onnx(OnnxArgs),
+    /// Render a report again from its JSON: the table, a page of HTML, or XML for JUnit
+    Report(ReportArgs),
+    /// Compare two reports: what became worse
+    Diff(DiffArgs),
+    /// Tables of what backends support, for a README
+    Support(SupportArgs),
     /// List the backends that are present
     Backends,
 }
@@ -83,7 +96,10 @@ struct CheckArgs {
     /// Print a line for every op, dtype and backend
     #[arg(long)]
     long: bool,
-    /// Where the JSON report and the failing cases go
+    /// Also test the kit itself on the first backend, and report the seeded faults that it catches
+    #[arg(long)]
+    faults: bool,
+    /// Where the report (HTML, JSON, JUnit) and the failing cases go
     #[arg(long, default_value = "target/conformance")]
     out: PathBuf,
 }
@@ -105,11 +121,16 @@ struct FaultsArgs {
     #[arg(long, default_value = "cpu")]
     backend: String,
     /// Cases for each op and dtype
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = Self::CASES)]
     cases: u32,
     /// Run only faults whose description contains this
     #[arg(long, default_value = "")]
     only: String,
+}
+
+impl FaultsArgs {
+    /// Cases for each op and dtype.
+    const CASES: u32 = 64;
 }
 
 #[derive(Args, Debug)]
@@ -125,6 +146,56 @@ struct ReplayArgs {
     quiet: bool,
 }
 
+#[derive(Args, Debug)]
+struct OnnxArgs {
+    /// The folder of an unpacked wheel of onnx 1.22.0, or of the tests themselves
+    folder: PathBuf,
+    /// Backends to run on, such as cpu or cuda:0 [default: all present]
+    #[arg(long, value_delimiter = ',')]
+    backend: Vec<String>,
+    /// Print only totals, and failures
+    #[arg(long, short, conflicts_with = "long")]
+    quiet: bool,
+    /// Print a line for every test
+    #[arg(long)]
+    long: bool,
+}
+
+#[derive(Args, Debug)]
+struct ReportArgs {
+    /// A report.json
+    file: PathBuf,
+    /// Write a page of HTML
+    #[arg(long)]
+    html: Option<PathBuf>,
+    /// Write XML for JUnit
+    #[arg(long)]
+    junit: Option<PathBuf>,
+    /// Print a line for every op, dtype and backend
+    #[arg(long)]
+    long: bool,
+}
+
+#[derive(Args, Debug)]
+struct DiffArgs {
+    /// The older report.json
+    before: PathBuf,
+    /// The newer report.json
+    after: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct SupportArgs {
+    /// A report.json of all rows
+    file: PathBuf,
+    /// Write the tables between the markers of this file
+    #[arg(long, value_name = "README.md", conflicts_with = "check")]
+    write: Option<PathBuf>,
+    /// Fail when the tables of this file are stale; only backends of the report are looked at
+    #[arg(long, value_name = "README.md")]
+    check: Option<PathBuf>,
+}
+
 /// Runs the program.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -133,6 +204,10 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Faults(args)) => faults::run(&args),
         Some(Command::Replay(args)) => replay(&args),
+        Some(Command::Onnx(args)) => onnx(&args),
+        Some(Command::Report(args)) => report::render(&args),
+        Some(Command::Diff(args)) => diff::run(&args),
+        Some(Command::Support(args)) => report::support(&args),
         Some(Command::Backends) => {
             let names: Vec<_> = present().iter().map(|candidate| candidate.name().to_owned()).collect();
             print(&names.join("\n")).map(|()| true)
@@ -154,6 +229,19 @@ fn replay(args: &ReplayArgs) -> Result<bool, String> {
     let result = congruent_conformance::replay::command(&args.paths, &candidates, args.quiet, &mut lines);
     print(String::from_utf8_lossy(&lines).trim_end())?;
     result.map_err(|error| error.to_string())
+}
+
+fn onnx(args: &OnnxArgs) -> Result<bool, String> {
+    let candidates = candidates(&args.backend)?;
+    let detail = match (args.quiet, args.long) {
+        (true, _) => Detail::Quiet,
+        (false, false) => Detail::Reasons,
+        (false, true) => Detail::Tests,
+    };
+    let mut lines = Vec::new();
+    let agrees = congruent_conformance::onnx::command(&args.folder, &candidates, detail, &mut lines);
+    let agrees = agrees.map_err(|error| error.to_string())?;
+    print(String::from_utf8_lossy(&lines).trim_end()).map(|()| agrees)
 }
 
 /// Prints to the standard output; a reader that has gone away, such as `head`, is no error.

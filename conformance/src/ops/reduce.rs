@@ -21,16 +21,17 @@ use crate::spec::{Draw, placement, shape, tensor};
 use crate::values::Class;
 
 const CLASSES: &[Class] = &[
+    // The covering array runs them in this order: what breaks most backends comes first.
+    Class::Specials,
     Class::Uniform,
+    Class::Sparse,
+    Class::Ties,
     Class::Positive,
+    Class::WideInts,
     Class::Constant,
     Class::SmallInts,
-    Class::WideInts,
     Class::Cancelling,
     Class::WideExponent,
-    Class::Ties,
-    Class::Specials,
-    Class::Sparse,
     Class::Tiny,
 ];
 

@@ -178,8 +178,13 @@ fn variance(op: StatisticOp, dtype: DType, values: &[f64], correction: f64) -> E
     }
     let (low, high) = ((squares.hi - error).max(0.0), squares.hi + error);
     if freedom == 0.0 {
-        // Rounding may leave a deviation of what is exactly zero, and then the quotient is infinite.
-        return if low == 0.0 && high > 0.0 { Expect::Any } else { Expect::exact(dtype, squares.hi / 0.0) };
+        // The mean of 2ⁿ equal terms is that term, and 0/0 is NaN. Otherwise rounding may leave a deviation or lose it.
+        let equal = values.len().is_power_of_two() && values.iter().all(|&x| x == values[0]);
+        return match (equal, low > 0.0) {
+            (true, _) => Expect::Nan,
+            (false, true) => Expect::exact(dtype, f64::INFINITY),
+            (false, false) => Expect::Any,
+        };
     }
     if op == StatisticOp::Var {
         let y = squares.quotient(freedom);

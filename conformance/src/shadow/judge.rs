@@ -1,8 +1,8 @@
 //! Which of two results is wrong.
 
-use congruent_backend_api::{DType, Error, Layout, Scalar, Shape, Slice};
+use congruent_backend_api::{DType, Error, Layout, Shape, Slice};
 
-use super::Wrong;
+use super::divergence::Wrong;
 use crate::case::{Call, Case, Input};
 use crate::expect::{Expect, judge};
 use crate::host::{HostTensor, decode, positions};

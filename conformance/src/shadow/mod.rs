@@ -23,14 +23,13 @@
 //!   [`Divergence`]. The case is written as a [replay file](crate::replay), which runs the op alone.
 //!
 //! Plans keep the canonical loops, not the shapes that the program wrote, so that the case of a contiguous [32, 64] may
-//! say [2048]. Set `RUST_BACKTRACE=1` to see the line of the program that called the op.
+//! say [2048]. With `RUST_BACKTRACE=1`, the divergence's [backtrace](Divergence::backtrace) has the line of the program.
 
 mod call;
+mod divergence;
 mod families;
 mod judge;
 
-use std::backtrace::{Backtrace, BacktraceStatus};
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,9 +38,10 @@ use congruent_backend_api::erase::{AnyBackend, Erased};
 use congruent_backend_api::{Backend, DType, Error, ErrorKind, Op, Result, Storage};
 
 use crate::case::Case;
-use crate::replay::to_json;
 use call::Planned;
 use judge::{Finding, Ran};
+
+pub use divergence::{Divergence, Wrong};
 
 /// Two backends run side by side. See the [module](self).
 #[derive(Debug)]
@@ -65,35 +65,6 @@ pub struct Pair {
     second: Erased,
     // Whether the second holds what the first does.
     synced: bool,
-}
-
-/// Which of the two backends the oracle calls wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
-    /// The first.
-    First,
-    /// The second.
-    Second,
-    /// Both, and not in the same way.
-    Both,
-}
-
-/// The op at which the two backends part.
-#[derive(Debug)]
-pub struct Divergence {
-    /// The number of the call, from 1.
-    pub call: usize,
-    /// The call: the inputs that both backends saw, and the output before it.
-    pub case: Box<Case>,
-    /// Which backend the oracle calls wrong.
-    pub wrong: Wrong,
-    /// The first wrong element: what it is, and what it may be.
-    pub reason: String,
-    /// Where the case was written; only the first divergence of a shadow is.
-    pub replay: Option<PathBuf>,
-    wrong_name: String,
-    trouble: Option<std::io::Error>,
-    backtrace: Backtrace,
 }
 
 impl Shadow {
@@ -212,45 +183,13 @@ impl Shadow {
     }
 
     fn diverge(&self, call: usize, op: Op, case: Case, finding: Finding) -> Error {
-        let Finding { wrong, reason } = finding;
-        let [first, second] = [0, 1].map(|side| self.backends[side].name());
-        let wrong_name = match wrong {
-            Wrong::First => format!("the first backend, `{first}`, is wrong"),
-            Wrong::Second => format!("the second backend, `{second}`, is wrong"),
-            Wrong::Both => format!("both backends, `{first}` and `{second}`, are wrong"),
-        };
-        let name = format!("call {call} under {}", self.name);
-        let mut trouble = None;
-        let replay = (!self.written.swap(true, Ordering::Relaxed)).then(|| self.path.clone()).filter(|path| {
-            trouble = std::fs::write(path, format!("{:#}\n", to_json(&case, &name, &reason))).err();
-            trouble.is_none()
-        });
-        let case = Box::new(case);
-        let backtrace = Backtrace::capture();
-        let divergence = Divergence { call, case, wrong, reason, replay, wrong_name, trouble, backtrace };
+        let names = [0, 1].map(|side| self.backends[side].name());
+        // Later divergences may be consequences of the first.
+        let path = (!self.written.swap(true, Ordering::Relaxed)).then_some(self.path.as_path());
+        let divergence = Divergence::new(call, case, finding, names, path);
         Error::new(ErrorKind::Native, op.name(), divergence.to_string()).with_source(divergence)
     }
 }
-
-impl fmt::Display for Divergence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (op, dtype, out) = (self.case.op().name(), self.case.dtype(), &self.case.out);
-        write!(f, "call {}, `{op}` of {dtype} with a result of shape {:?}: ", self.call, out.layout.shape())?;
-        write!(f, "{}: {}", self.wrong_name, self.reason)?;
-        if let Some(path) = &self.replay {
-            write!(f, "; the call is in {}", path.display())?;
-        }
-        if let Some(error) = &self.trouble {
-            write!(f, "; the call could not be written to a file: {error}")?;
-        }
-        if self.backtrace.status() == BacktraceStatus::Captured {
-            write!(f, "\n{}", self.backtrace)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Divergence {}
 
 impl Storage for Pair {
     fn dtype(&self) -> DType {

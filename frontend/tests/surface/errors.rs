@@ -26,6 +26,7 @@ fn constructors_and_readers() {
     check(Tensor::full(&cpu(), 1.5, [2], DType::I32), Type, "fill", &["1.5", "i32"]);
     check(Tensor::full(&cpu(), 300, [2], DType::U8), Argument, "fill", &["300", "0..=255"]);
     check(Tensor::arange(&cpu(), i64::MIN..i64::MAX, DType::I64), Shape, "arange", &["overflows"]);
+    check(Tensor::arange(&cpu(), 0..1 << 60, DType::F32), ErrorKind::OutOfMemory, "alloc", &["1152921504606846976"]);
     let x = count([2, 3]);
     check(x.to_vec::<f32>(), Type, "to_vec", &["i64", "f32", "cast"]);
     check(x.item::<i64>(), Shape, "item", &["[2, 3]", "6 elements", "to_vec"]);

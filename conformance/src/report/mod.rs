@@ -1,18 +1,31 @@
-//! What a run of the suite found: a cell for each op, dtype and backend, with JSON beside the terminal's table.
+//! What a run of the suite found: a cell for each op, dtype and backend.
+//!
+//! [`Report`] holds what is known while the suite runs. [`Document`] is the same as JSON, from which every other form is
+//! rendered: the terminal's table, a page of HTML, JUnit's XML, the comparison of two runs, and tables for a README.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::time::Duration;
+mod describe;
+pub mod diff;
+mod document;
+mod environment;
+#[cfg(feature = "render")]
+mod html;
+#[cfg(feature = "render")]
+mod junit;
+pub mod support;
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
 
 use congruent_backend_api::{DType, Op};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
 use crate::coverage::Coverage;
-use crate::expect::{Expect, Judgement, interval};
-use crate::host::{decode, positions};
-use crate::replay::to_json;
 use crate::suite::{BUCKETS, Profile, Verdict};
+
+pub use describe::describe;
+pub use document::{CellRecord, Counts, Document, FailureRecord, FaultRecord, LawRecord};
+pub use environment::Environment;
 
 /// What is known of an op for a dtype on a backend.
 #[derive(Clone, Debug)]
@@ -56,20 +69,43 @@ pub struct Failure {
     pub case: Option<Box<Case>>,
 }
 
-/// The verdict of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// The verdict of a cell; the later, the worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
     /// Every element of every case was inside its bound.
     Pass,
-    /// Some case was wrong.
-    Fail,
-    /// The backend says that it lacks the op.
-    Unsupported,
     /// Every element was inside its bound, but some error is larger than is likely: look at the accumulation.
     Loose,
     /// Of most elements nothing was known.
     Indeterminate,
+    /// The backend says that it lacks the op.
+    Unsupported,
+    /// Some case was wrong.
+    Fail,
+}
+
+impl Mark {
+    /// Every verdict, from the best to the worst.
+    pub const ALL: [Self; 5] = [Self::Pass, Self::Loose, Self::Indeterminate, Self::Unsupported, Self::Fail];
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Unsupported => "unsupported",
+            Self::Loose => "loose",
+            Self::Indeterminate => "indeterminate",
+        }
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 impl Cell {
@@ -154,7 +190,7 @@ impl Cell {
 }
 
 /// A backend in the report.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Column {
     /// Its name.
     pub name: String,
@@ -176,23 +212,42 @@ pub struct LawResult {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The seed.
+    /// The seed; of several rounds that of the last.
     pub seed: u64,
+    /// How much was run, when it was one of the program's tiers.
+    pub tier: Option<String>,
     /// Cases asked for in each cell.
     pub cases_per_cell: u32,
+    /// Threads that ran rows.
+    pub threads: usize,
     /// The backends, in the order of the columns.
     pub backends: Vec<Column>,
     /// The cells, row by row.
     pub cells: Vec<Cell>,
     /// The laws, empty when they were not tested.
     pub laws: Vec<LawResult>,
+    /// Seeded faults and whether the kit caught them, empty when they were not run.
+    pub faults: Vec<FaultRecord>,
+    /// When the run ended.
+    pub time: SystemTime,
     /// How long the run took.
     pub elapsed: Duration,
 }
 
 impl Report {
     pub(crate) fn new(profile: &Profile, backends: Vec<Column>, cells: Vec<Cell>, elapsed: Duration) -> Self {
-        Self { seed: profile.seed, cases_per_cell: profile.cases, backends, cells, laws: Vec::new(), elapsed }
+        Self {
+            seed: profile.seed,
+            tier: None,
+            cases_per_cell: profile.cases,
+            threads: profile.threads,
+            backends,
+            cells,
+            laws: Vec::new(),
+            faults: Vec::new(),
+            time: SystemTime::now(),
+            elapsed,
+        }
     }
 
     /// Adds another round over the same rows and backends.
@@ -200,13 +255,16 @@ impl Report {
         for (cell, more) in self.cells.iter_mut().zip(other.cells) {
             cell.add(more);
         }
+        // Rounds end with the first that fails, so that the last seed is the one that shows the failure again.
+        self.seed = other.seed;
+        self.time = other.time;
         self.elapsed += other.elapsed;
     }
 
     /// Whether no cell failed and no law is broken.
     #[must_use]
     pub fn agrees(&self) -> bool {
-        self.cells.iter().all(|cell| cell.mark() != Mark::Fail) && self.laws.iter().all(|law| law.broken.is_none())
+        self.failures().next().is_none() && self.laws.iter().all(|law| law.broken.is_none())
     }
 
     /// The cells that failed.
@@ -214,116 +272,15 @@ impl Report {
         self.cells.iter().filter(|cell| cell.mark() == Mark::Fail)
     }
 
+    /// The report as data, with the environment of this process.
+    #[must_use]
+    pub fn document(&self) -> Document {
+        Document::new(self)
+    }
+
     /// One line: cells, cases, elements, failures, seed, time.
     #[must_use]
     pub fn summary(&self) -> String {
-        let count = |mark| self.cells.iter().filter(|cell| cell.mark() == mark).count();
-        let total = |field: fn(&Cell) -> usize| self.cells.iter().map(field).sum::<usize>();
-        let (elements, indeterminate) = (total(|cell| cell.elements), total(|cell| cell.indeterminate));
-        // Writing to a string does not fail.
-        let mut line = format!(
-            "{} of {} cells pass · {} fail · {} loose · {} unsupported · {} indeterminate · {} cases",
-            count(Mark::Pass),
-            self.cells.len(),
-            count(Mark::Fail),
-            count(Mark::Loose),
-            count(Mark::Unsupported),
-            count(Mark::Indeterminate),
-            total(|cell| cell.cases),
-        );
-        if !self.laws.is_empty() {
-            let held = self.laws.iter().filter(|law| law.broken.is_none()).count();
-            let _ = write!(line, " · {held} of {} laws hold", self.laws.len());
-        }
-        let _ = write!(
-            line,
-            " · {elements} elements ({:.2} % indeterminate) · seed {:#x} · {:.1} s",
-            100.0 * indeterminate as f64 / elements.max(1) as f64,
-            self.seed,
-            self.elapsed.as_secs_f64()
-        );
-        line
+        self.document().summary()
     }
-
-    /// The greatest error over its bound for each family and backend.
-    #[must_use]
-    pub fn families(&self) -> BTreeMap<(&'static str, &str), f64> {
-        let mut families = BTreeMap::new();
-        for cell in &self.cells {
-            let ratio = families.entry((cell.op.family(), cell.backend.as_str())).or_insert(0.0_f64);
-            *ratio = ratio.max(cell.ratio);
-        }
-        families
-    }
-
-    /// The report as JSON, version 1.
-    #[must_use]
-    pub fn to_json(&self) -> serde_json::Value {
-        let cells: Vec<_> = self
-            .cells
-            .iter()
-            .map(|cell| {
-                serde_json::json!({
-                    "backend": cell.backend,
-                    "family": cell.op.family(),
-                    "op": cell.op_name(),
-                    "dtype": cell.dtype.name(),
-                    "verdict": cell.mark(),
-                    "cases": cell.cases,
-                    "elements": cell.elements,
-                    "indeterminate": cell.indeterminate,
-                    "loose": cell.loose,
-                    "vacuous": cell.is_vacuous(),
-                    "histogram": cell.histogram,
-                    "layouts": cell.coverage.layouts().map(|(kind, count)| (format!("{kind:?}"), count)).collect::<BTreeMap<_, _>>(),
-                    "values": cell.coverage.features().map(|(feature, count)| (format!("{feature:?}"), count)).collect::<BTreeMap<_, _>>(),
-                    "worst_ulp": cell.ulps,
-                    "worst_error_over_bound": cell.ratio,
-                    "seconds": cell.seconds,
-                    "failure": cell.failure.as_ref().map(|failure| &failure.reason),
-                    "case": cell.failure.as_ref().and_then(|failure| failure.case.as_ref()).map(|case| to_json(case, &cell.op_name(), "")),
-                })
-            })
-            .collect();
-        serde_json::json!({
-            "congruent_report": 1,
-            "agrees": self.agrees(),
-            "seed": self.seed,
-            "cases_per_cell": self.cases_per_cell,
-            "seconds": self.elapsed.as_secs_f64(),
-            "backends": self.backends,
-            "cells": cells,
-            "laws": self.laws,
-        })
-    }
-}
-
-/// What is wrong with an element: where it is, what it was, what it may be.
-#[must_use]
-pub fn describe(case: &Case, index: usize, bits: u64, expect: &Expect, judged: &Judgement) -> String {
-    let (dtype, shape) = (case.out.dtype, case.out.layout.shape());
-    let mut rest = index;
-    let mut coordinates: Vec<usize> = shape
-        .iter()
-        .rev()
-        .map(|&size| {
-            let coordinate = rest % size;
-            rest /= size;
-            coordinate
-        })
-        .collect();
-    coordinates.reverse();
-    let got = decode(dtype, bits);
-    let want = match *expect {
-        Expect::Bits(bits) => format!("{} exactly", decode(dtype, bits)),
-        Expect::Nan => "NaN".to_owned(),
-        Expect::Any => "anything".to_owned(),
-        Expect::Near { value, bound, signed, .. } => {
-            let (low, high) = interval(dtype, value, bound, signed);
-            format!("{low:e} to {high:e} (oracle {:e})", value.to_f64())
-        }
-    };
-    let error = if judged.ulps.is_finite() { format!(", {:.3} ULP off", judged.ulps) } else { String::new() };
-    let at = positions(&case.out.layout).get(index).copied().unwrap_or(0);
-    format!("element {coordinates:?} of {shape:?} (storage element {at}) is {got}{error}; it must be {want}")
 }

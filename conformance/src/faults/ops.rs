@@ -1,0 +1,207 @@
+//! The ops of the wrapper: each describes its call, and rebuilds its plan where layouts are changed.
+
+use congruent_backend_api::ops::binary::Binary;
+use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
+use congruent_backend_api::ops::copy::{Copy, Fill};
+use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
+use congruent_backend_api::ops::statistic::Statistic;
+use congruent_backend_api::ops::unary::Unary;
+use congruent_backend_api::{
+    BinaryOps, CompareOps, CopyOps, DType, Layout, MatmulOps, Op, ReduceOps, Result, StatisticOps, Storage, UnaryOps,
+    View,
+};
+
+use super::call::{Call, Values, of_nest, source};
+use super::{Faulty, Held, Kind};
+
+impl UnaryOps for Faulty {
+    fn unary(&self, plan: &Unary, x: Option<&Held>, out: &mut Held) -> Result<()> {
+        let (op, dtype, elementwise) = (Op::Unary(plan.op()), plan.dtype(), plan.elementwise());
+        let view = of_nest(elementwise.nest(), 0)?;
+        let (layout, values) = self.operand((op, dtype), elementwise, 1, x)?;
+        let out_view = View { dtype: out.dtype(), layout: &view };
+        let changed = Unary::new(plan.op(), source(elementwise.operand(1), &layout), out_view)?;
+        let call = Call { op, dtype, view, operands: vec![values], factors: (1.0, 0.0) };
+        self.run(&call, out, |out| self.inner.unary(&changed, x.map(Held::read).as_deref(), out))
+    }
+}
+
+impl BinaryOps for Faulty {
+    fn binary(&self, plan: &Binary, a: Option<&Held>, b: Option<&Held>, out: &mut Held) -> Result<()> {
+        let (op, dtype, elementwise) = (Op::Binary(plan.op()), plan.dtype(), plan.elementwise());
+        let view = of_nest(elementwise.nest(), 0)?;
+        let (left, a_values) = self.operand((op, dtype), elementwise, 1, a)?;
+        let (right, b_values) = self.operand((op, dtype), elementwise, 2, b)?;
+        let sources = [source(elementwise.operand(1), &left), source(elementwise.operand(2), &right)];
+        let changed = Binary::new(plan.op(), sources[0], sources[1], View { dtype, layout: &view })?;
+        let call = Call { op, dtype, view, operands: vec![a_values, b_values], factors: (1.0, 0.0) };
+        self.run(&call, out, |out| {
+            self.inner.binary(&changed, a.map(Held::read).as_deref(), b.map(Held::read).as_deref(), out)
+        })
+    }
+}
+
+impl CompareOps for Faulty {
+    fn compare(&self, plan: &Compare, a: Option<&Held>, b: Option<&Held>, out: &mut Held) -> Result<()> {
+        let (op, dtype, elementwise) = (Op::Compare(plan.op()), plan.dtype(), plan.elementwise());
+        let view = of_nest(elementwise.nest(), 0)?;
+        let (left, a_values) = self.operand((op, dtype), elementwise, 1, a)?;
+        let (right, b_values) = self.operand((op, dtype), elementwise, 2, b)?;
+        let sources = [source(elementwise.operand(1), &left), source(elementwise.operand(2), &right)];
+        let changed =
+            Compare::new(plan.op(), dtype, sources[0], sources[1], View { dtype: DType::Bool, layout: &view })?;
+        let call = Call { op, dtype, view, operands: vec![a_values, b_values], factors: (1.0, 0.0) };
+        self.run(&call, out, |out| {
+            self.inner.compare(&changed, a.map(Held::read).as_deref(), b.map(Held::read).as_deref(), out)
+        })
+    }
+
+    fn choose(
+        &self,
+        plan: &Where,
+        condition: Option<&Held>,
+        a: Option<&Held>,
+        b: Option<&Held>,
+        out: &mut Held,
+    ) -> Result<()> {
+        let (op, dtype, elementwise) = (Op::Where, plan.dtype(), plan.elementwise());
+        let view = of_nest(elementwise.nest(), 0)?;
+        let (first, c_values) = self.operand((op, dtype), elementwise, 1, condition)?;
+        let (left, a_values) = self.operand((op, dtype), elementwise, 2, a)?;
+        let (right, b_values) = self.operand((op, dtype), elementwise, 3, b)?;
+        let changed = Where::new(
+            source(elementwise.operand(1), &first),
+            source(elementwise.operand(2), &left),
+            source(elementwise.operand(3), &right),
+            View { dtype, layout: &view },
+        )?;
+        let call = Call { op, dtype, view, operands: vec![c_values, a_values, b_values], factors: (1.0, 0.0) };
+        self.run(&call, out, |out| {
+            let (condition, a, b) = (condition.map(Held::read), a.map(Held::read), b.map(Held::read));
+            self.inner.choose(&changed, condition.as_deref(), a.as_deref(), b.as_deref(), out)
+        })
+    }
+
+    fn clamp(&self, plan: &Clamp, x: Option<&Held>, out: &mut Held) -> Result<()> {
+        let (op, dtype, elementwise) = (Op::Clamp, plan.dtype(), plan.elementwise());
+        let view = of_nest(elementwise.nest(), 0)?;
+        let (layout, values) = self.operand((op, dtype), elementwise, 1, x)?;
+        let x_source = source(elementwise.operand(1), &layout);
+        let changed = Clamp::new(plan.min(), plan.max(), x_source, View { dtype, layout: &view })?;
+        let call = Call { op, dtype, view, operands: vec![values], factors: (1.0, 0.0) };
+        self.run(&call, out, |out| self.inner.clamp(&changed, x.map(Held::read).as_deref(), out))
+    }
+}
+
+impl CopyOps for Faulty {
+    fn fill(&self, plan: &Fill, out: &mut Held) -> Result<()> {
+        let view = of_nest(plan.elementwise().nest(), 0)?;
+        let operands = vec![Values::Scalar(plan.value())];
+        let call = Call { op: Op::Fill, dtype: plan.dtype(), view, operands, factors: (1.0, 0.0) };
+        self.run(&call, out, |out| self.inner.fill(plan, out))
+    }
+
+    fn copy(&self, plan: &Copy, x: &Held, out: &mut Held) -> Result<()> {
+        let (dtype, out_dtype) = (plan.dtype(), plan.out_dtype());
+        let op = if dtype == out_dtype { Op::Copy } else { Op::Cast(out_dtype) };
+        let view = of_nest(plan.elementwise().nest(), 0)?;
+        let (layout, values) = self.operand((op, dtype), plan.elementwise(), 1, Some(x))?;
+        let changed = Copy::new(View { dtype, layout: &layout }, View { dtype: out_dtype, layout: &view })?;
+        let call = Call { op, dtype, view, operands: vec![values], factors: (1.0, 0.0) };
+        self.run(&call, out, |out| self.inner.copy(&changed, &x.read(), out))
+    }
+}
+
+impl ReduceOps for Faulty {
+    fn reduce(&self, plan: &Reduce, x: &Held, out: &mut Held) -> Result<()> {
+        let (op, dtype) = (Op::Reduce(plan.op()), plan.dtype());
+        let view = of_nest(plan.kept(), 0)?;
+        // Kept axes first, then the reduced ones.
+        let rank = view.rank();
+        let sizes = [plan.kept().sizes(), plan.reduced().sizes()].concat();
+        let strides = [plan.kept().strides(1), plan.reduced().strides(0)].concat();
+        let whole = Layout::new("fault", &sizes, &strides, plan.kept().offset(1))?;
+        let layout = self.layout(op, dtype, whole, Some(x));
+        let axes: Vec<isize> = (rank..sizes.len()).map(|axis| axis as isize).collect();
+        let out_view = View { dtype: plan.out_dtype(), layout: &view };
+        // Only a changed layout needs another plan.
+        let changed = match self.fault.kind {
+            Kind::Input(_) => Reduce::new(plan.op(), View { dtype, layout: &layout }, Some(&axes), out_view)?,
+            _ => *plan,
+        };
+        let group = plan.reduced().count();
+        let operands = vec![Values::Stored { storage: x, view: layout, group }];
+        let call = Call { op, dtype, view, operands, factors: (1.0, 0.0) };
+        self.run(&call, out, |out| self.inner.reduce(&changed, &x.read(), out))
+    }
+
+    fn arg_reduce(&self, plan: &ArgReduce, x: &Held, out: &mut Held) -> Result<()> {
+        let (op, dtype) = (Op::ArgReduce(plan.op()), plan.dtype());
+        let view = of_nest(plan.kept(), 0)?;
+        let sizes = [plan.kept().sizes(), &[plan.len()]].concat();
+        let strides = [plan.kept().strides(1), &[plan.stride()]].concat();
+        let whole = Layout::new("fault", &sizes, &strides, plan.kept().offset(1))?;
+        let layout = self.layout(op, dtype, whole, Some(x));
+        let out_view = View { dtype: DType::I64, layout: &view };
+        let changed = match self.fault.kind {
+            Kind::Input(_) => ArgReduce::new(plan.op(), View { dtype, layout: &layout }, -1, out_view)?,
+            _ => *plan,
+        };
+        let operands = vec![Values::Stored { storage: x, view: layout, group: plan.len() }];
+        let call = Call { op, dtype, view, operands, factors: (1.0, 0.0) };
+        self.run(&call, out, |out| self.inner.arg_reduce(&changed, &x.read(), out))
+    }
+}
+
+impl StatisticOps for Faulty {
+    fn statistic(&self, plan: &Statistic, x: &Held, out: &mut Held) -> Result<()> {
+        let (op, dtype) = (Op::Statistic(plan.op()), plan.dtype());
+        let layout = self.layout(op, dtype, *plan.x(), Some(x));
+        let (reduced, kept): (Vec<isize>, Vec<isize>) =
+            (0..layout.rank() as isize).partition(|&axis| plan.mask()[axis as usize]);
+        let whole = layout.permute(&[kept, reduced.clone()].concat())?;
+        let x_view = View { dtype, layout: &layout };
+        let changed =
+            Statistic::new(plan.op(), plan.parameter(), x_view, Some(&reduced), View { dtype, layout: plan.out() })?;
+        let operands = vec![Values::Stored { storage: x, view: whole, group: plan.reduced_count() }];
+        let call = Call { op, dtype, view: *plan.out(), operands, factors: (plan.parameter(), 0.0) };
+        self.run(&call, out, |out| self.inner.statistic(&changed, &x.read(), out))
+    }
+}
+
+impl MatmulOps for Faulty {
+    fn matmul(&self, plan: &Matmul, a: &Held, b: &Held, out: &mut Held) -> Result<()> {
+        let (op, dtype, batch) = (Op::Matmul, plan.dtype(), plan.batch());
+        let (m, n, k) = (plan.m(), plan.n(), plan.k());
+        let matrix = |operand: usize, rows: usize, columns: usize| {
+            let strides = plan.matrices()[operand];
+            let sizes = [batch.sizes(), &[rows, columns]].concat();
+            let strides = [batch.strides(operand), &[strides.row, strides.col]].concat();
+            Layout::new("fault", &sizes, &strides, batch.offset(operand))
+        };
+        let view = matrix(0, m, n)?;
+        let left = self.layout(op, dtype, matrix(1, m, k)?, Some(a));
+        let right = self.layout(op, dtype, matrix(2, k, n)?, Some(b));
+        let over = |layout| View { dtype, layout };
+        let changed = match self.fault.kind {
+            Kind::Input(_) => Matmul::new(over(&left), over(&right), plan.alpha(), plan.beta(), over(&view))?,
+            _ => *plan,
+        };
+        let columns = transposed(&right)?;
+        let operands = vec![
+            Values::Matrix { storage: a, view: left, rows: m, columns: n, inner: k, left: true },
+            Values::Matrix { storage: b, view: columns, rows: m, columns: n, inner: k, left: false },
+        ];
+        let factors = (plan.alpha().to_f64(), plan.beta().to_f64());
+        let call = Call { op, dtype, view, operands, factors };
+        self.run(&call, out, |out| self.inner.matmul(&changed, &a.read(), &b.read(), out))
+    }
+}
+
+/// The layout with its last two axes exchanged.
+fn transposed(layout: &Layout) -> Result<Layout> {
+    let rank = layout.rank() as isize;
+    let axes: Vec<isize> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
+    layout.permute(&axes)
+}

@@ -1,0 +1,118 @@
+//! Laws that need no oracle: equalities between results of one backend that hold bit for bit, through the frontend.
+//!
+//! They are sharp where error bounds are loose, and independent of anything that the oracle might get wrong. Only
+//! equalities that the contract promises are laws: sums in another order are compared on data that makes them exact.
+
+mod algebra;
+mod functions;
+mod layout;
+mod memory;
+mod order;
+mod state;
+
+use std::sync::Arc;
+
+use congruent::api::erase::AnyBackend;
+use congruent::{DType, Layout, Result, Scalar, Tensor};
+
+use crate::host::HostTensor;
+use crate::spec::{Placement, TensorSpec};
+use crate::values::Class;
+
+type Backend = Arc<AnyBackend>;
+
+/// A law: a name that says what holds, and its test, which returns what broke it.
+#[derive(Clone, Copy, Debug)]
+pub struct Law {
+    /// What holds.
+    pub name: &'static str,
+    /// Returns `Some` with what was found when the law is broken.
+    pub test: fn(&Backend, u64) -> Result<Option<String>>,
+}
+
+/// Every law.
+pub const LAWS: &[Law] = &[
+    Law { name: "host → device → host keeps every bit", test: memory::round_trip },
+    Law { name: "transfers start and end where they are told", test: memory::transfer_offsets },
+    Law { name: "any nonzero byte written to bool is true", test: memory::bool_bytes },
+    Law { name: "writing to a clone leaves the original", test: memory::copy_on_write },
+    Law { name: "in place = out of place", test: memory::in_place },
+    Law { name: "x += x, x −= xᵀ and x += x·xᵀ in place", test: memory::aliases },
+    Law { name: "writing through overlapping views", test: memory::overlapping_views },
+    Law { name: "results outlive the memory of their operands", test: memory::memory_reuse },
+    Law { name: "(AB)ᵀ = BᵀAᵀ on integers", test: algebra::product_transposed },
+    Law { name: "a permutation matrix picks columns exactly", test: algebra::permutation_matrix },
+    Law { name: "a batch is a loop of products", test: algebra::batch_is_loop },
+    Law { name: "splitting k and adding is exact on integers", test: algebra::split_inner },
+    Law { name: "β = 0 ignores the old output, α = 0 the operands", test: algebra::factors },
+    Law { name: "α·AB + β·C is that of its parts on integers", test: algebra::accumulated },
+    Law { name: "sum over two axes = sum of sums on integers", test: algebra::sum_of_sums },
+    Law { name: "scaling by a power of two commutes", test: algebra::power_of_two },
+    Law { name: "long sums of equal terms stay accurate", test: algebra::long_sums },
+    Law { name: "the mean of 2ⁿ equal terms is the term", test: algebra::mean_of_equals },
+    Law { name: "the mean of 2ⁿ integers is their sum / 2ⁿ", test: algebra::mean_is_sum_divided },
+    Law { name: "logsumexp moves with its argument", test: algebra::logsumexp_shift },
+    Law { name: "more than 65,535 rows and batches", test: algebra::many_rows },
+    Law { name: "exactly one of <, =, > holds, or a NaN is there", test: order::trichotomy },
+    Law { name: "max of parts = max of the whole", test: order::max_of_parts },
+    Law { name: "max x = −min(−x), of −∞ too", test: order::mirrored_extremes },
+    Law { name: "+, ·, maximum and minimum commute", test: order::commutative },
+    Law { name: "reversing an axis leaves its sum and extremes", test: order::reversal },
+    Law { name: "argmax is the first place of max, NaN included", test: order::first_extreme },
+    Law { name: "abs, relu, clamp, rounding, cast to bool: twice = once", test: order::idempotence },
+    Law { name: "where picks bits", test: order::choice },
+    Law { name: "double negation and De Morgan", test: order::logic },
+    Law { name: "odd and even functions are exactly that", test: functions::symmetry },
+    Law { name: "functions stay in their range", test: functions::ranges },
+    Law { name: "exp, tanh and sigmoid do not fall", test: functions::monotone },
+    Law { name: "casting up and down is the identity", test: functions::cast_round_trip },
+    Law { name: "a cast rounds once", test: functions::cast_once },
+    Law { name: "a view gives what its contiguous copy gives", test: layout::layout_invariance },
+    Law { name: "reversals, permutations and cuts undone = id", test: layout::there_and_back },
+    Law { name: "reordering kept axes reorders, reduced axes does nothing", test: layout::equivariance },
+    Law { name: "broadcast = written out", test: layout::broadcast },
+    Law { name: "three runs give the same bits", test: state::determinism },
+    Law { name: "a chain of 100 ops = one op at a time", test: state::chain },
+    Law { name: "four threads give the bits of one", test: state::threads },
+    Law { name: "empty tensors have results, or errors before launch", test: state::empties },
+    Law { name: "an error leaves the backend usable", test: state::usable_after_error },
+    Law { name: "an error in one thread leaves the others' results", test: state::error_elsewhere },
+];
+
+const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
+
+/// A contiguous tensor of a class.
+fn make(backend: &Backend, dtype: DType, class: Class, shape: &[usize], seed: u64) -> Result<Tensor<AnyBackend>> {
+    let placement = Placement { order: Vec::new(), steps: Vec::new(), offset: 0 };
+    let HostTensor { layout, bytes, .. } =
+        TensorSpec { placement, broadcast: 0, class }.build(dtype, shape, seed, 0)?;
+    let mut storage = backend.alloc(dtype, bytes.len() / dtype.size())?;
+    backend.write(&bytes, &mut storage, 0)?;
+    Tensor::from_parts(backend, Arc::new(storage), layout)
+}
+
+/// Where two tensors differ in bits; NaN equals NaN, and zeros of either sign each other when `zeros_equal`.
+fn differ(a: &Tensor<AnyBackend>, b: &Tensor<AnyBackend>, zeros_equal: bool) -> Result<Option<String>> {
+    if a.shape() != b.shape() || a.dtype() != b.dtype() {
+        return Ok(Some(format!("{} {:?} against {} {:?}", a.dtype(), a.shape(), b.dtype(), b.shape())));
+    }
+    let (left, right) = (scalars(a)?, scalars(b)?);
+    let equal = |x: f64, y: f64| x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan() || zeros_equal && x == y;
+    let at = (0..left.len()).find(|&at| match (left[at], right[at]) {
+        (Scalar::Float(x), Scalar::Float(y)) => !equal(x, y),
+        (x, y) => x != y,
+    });
+    Ok(at.map(|at| format!("element {at} is {} and {}", left[at], right[at])))
+}
+
+fn scalars(x: &Tensor<AnyBackend>) -> Result<Vec<Scalar>> {
+    congruent::api::match_dtype!(x.dtype(), T => Ok(x.to_vec::<T>()?.into_iter().map(Into::into).collect()))
+}
+
+/// The bits of a row-major tensor.
+fn bits(x: &Tensor<AnyBackend>) -> Result<Vec<u64>> {
+    let mut bytes = vec![0; x.count() * x.dtype().size()];
+    x.backend().download(x.storage(), x.layout().offset(), &mut bytes)?;
+    let layout = Layout::contiguous(*x.layout().shape());
+    Ok(HostTensor { dtype: x.dtype(), layout, bytes }.view_bits())
+}

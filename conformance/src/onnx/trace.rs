@@ -1,0 +1,167 @@
+//! The frontend's ops, recorded: what was computed on the way to an output can be given to the oracle.
+
+use std::cell::RefCell;
+
+use congruent::Operand;
+use congruent_backend_api::erase::AnyBackend;
+use congruent_backend_api::ops::binary::BinaryOp;
+use congruent_backend_api::ops::compare::CompareOp;
+use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
+use congruent_backend_api::ops::statistic::StatisticOp;
+use congruent_backend_api::ops::unary::UnaryOp;
+use congruent_backend_api::{DType, Op, Scalar};
+
+use super::node::{Lowered, Stop};
+use crate::case::Call;
+
+/// A tensor of the frontend.
+pub(super) type Tensor = congruent::Tensor<AnyBackend>;
+
+/// An operand of a recorded call.
+#[derive(Clone, Debug)]
+pub(super) enum Recorded {
+    Tensor(Tensor),
+    Scalar(Scalar),
+}
+
+/// A call that was made.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) call: Call,
+    pub(super) inputs: Vec<Recorded>,
+    /// What the output held before, where that is read.
+    pub(super) old: Option<Tensor>,
+    pub(super) out: Tensor,
+}
+
+/// Makes calls and records them. Views, copies and fills move elements and are not recorded.
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    steps: RefCell<Vec<Step>>,
+}
+
+impl Trace {
+    /// What was called.
+    pub(super) fn steps(self) -> Vec<Step> {
+        self.steps.into_inner()
+    }
+
+    /// A function of one operand.
+    pub(super) fn unary(&self, op: UnaryOp, x: &Tensor) -> Lowered<Tensor> {
+        defined(Op::Unary(op), x.dtype())?;
+        Ok(self.record(Call::Unary(op), &[x.into()], None, x.unary(op)?))
+    }
+
+    /// Arithmetic; a scalar is rounded to the other operand's dtype.
+    pub(super) fn binary<'a>(
+        &self,
+        op: BinaryOp,
+        a: impl Into<Operand<'a, AnyBackend>>,
+        b: impl Into<Operand<'a, AnyBackend>>,
+    ) -> Lowered<Tensor> {
+        let operands = [a.into(), b.into()];
+        defined(Op::Binary(op), dtype(&operands))?;
+        Ok(self.record(Call::Binary(op), &operands, None, Tensor::binary(op, operands[0], operands[1])?))
+    }
+
+    /// A comparison.
+    pub(super) fn compare<'a>(
+        &self,
+        op: CompareOp,
+        a: impl Into<Operand<'a, AnyBackend>>,
+        b: impl Into<Operand<'a, AnyBackend>>,
+    ) -> Lowered<Tensor> {
+        let operands = [a.into(), b.into()];
+        defined(Op::Compare(op), dtype(&operands))?;
+        Ok(self.record(Call::Compare(op), &operands, None, Tensor::compare(op, operands[0], operands[1])?))
+    }
+
+    /// `a` where the condition holds, else `b`.
+    pub(super) fn choose<'a>(
+        &self,
+        condition: &'a Tensor,
+        a: impl Into<Operand<'a, AnyBackend>>,
+        b: impl Into<Operand<'a, AnyBackend>>,
+    ) -> Lowered<Tensor> {
+        let operands = [condition.into(), a.into(), b.into()];
+        Ok(self.record(Call::Where, &operands, None, condition.where_cond(operands[1], operands[2])?))
+    }
+
+    /// Limits.
+    pub(super) fn clamp(&self, x: &Tensor, min: Option<Scalar>, max: Option<Scalar>) -> Lowered<Tensor> {
+        defined(Op::Clamp, x.dtype())?;
+        Ok(self.record(Call::Clamp { min, max }, &[x.into()], None, x.clamp(min, max)?))
+    }
+
+    /// A cast; to the same dtype it is nothing.
+    pub(super) fn cast(&self, x: &Tensor, dtype: DType) -> Lowered<Tensor> {
+        let out = x.cast(dtype)?;
+        Ok(if dtype == x.dtype() { out } else { self.record(Call::Copy, &[x.into()], None, out) })
+    }
+
+    /// A reduction; `None` is all axes.
+    pub(super) fn reduce(&self, op: ReduceOp, x: &Tensor, axes: Option<&[isize]>, keepdim: bool) -> Lowered<Tensor> {
+        defined(Op::Reduce(op), x.dtype())?;
+        let call = Call::Reduce { op, axes: axes.map(<[isize]>::to_vec) };
+        Ok(self.record(call, &[x.into()], None, x.reduce(op, axes, keepdim)?))
+    }
+
+    /// The first position of an extreme.
+    pub(super) fn position(&self, op: ArgReduceOp, x: &Tensor, axis: isize, keepdim: bool) -> Lowered<Tensor> {
+        defined(Op::ArgReduce(op), x.dtype())?;
+        Ok(self.record(Call::ArgReduce { op, axis }, &[x.into()], None, x.arg_reduce(op, axis, keepdim)?))
+    }
+
+    /// A composed reduction.
+    pub(super) fn statistic(
+        &self,
+        (op, parameter): (StatisticOp, f64),
+        x: &Tensor,
+        axes: Option<&[isize]>,
+        keepdim: bool,
+    ) -> Lowered<Tensor> {
+        defined(Op::Statistic(op), x.dtype())?;
+        let call = Call::Statistic { op, parameter, axes: axes.map(<[isize]>::to_vec) };
+        Ok(self.record(call, &[x.into()], None, x.statistic(op, parameter, axes, keepdim)?))
+    }
+
+    /// A matrix product.
+    pub(super) fn matmul(&self, a: &Tensor, b: &Tensor) -> Lowered<Tensor> {
+        defined(Op::Matmul, a.dtype())?;
+        let call = Call::Matmul { alpha: Scalar::Int(1), beta: Scalar::Int(0) };
+        Ok(self.record(call, &[a.into(), b.into()], None, a.matmul(b)?))
+    }
+
+    /// `alpha · a @ b + beta · c`.
+    pub(super) fn gemm(&self, (a, b): (&Tensor, &Tensor), c: &Tensor, alpha: Scalar, beta: Scalar) -> Lowered<Tensor> {
+        defined(Op::Matmul, a.dtype())?;
+        let mut out = c.clone();
+        Tensor::matmul_into(a, b, alpha, beta, &mut out)?;
+        Ok(self.record(Call::Matmul { alpha, beta }, &[a.into(), b.into()], Some(c.clone()), out))
+    }
+
+    fn record(&self, call: Call, inputs: &[Operand<'_, AnyBackend>], old: Option<Tensor>, out: Tensor) -> Tensor {
+        let inputs = inputs.iter().filter_map(|operand| match operand {
+            Operand::Tensor(tensor) => Some(Recorded::Tensor((*tensor).clone())),
+            Operand::Scalar(scalar) => Some(Recorded::Scalar(*scalar)),
+            Operand::Output => None,
+        });
+        self.steps.borrow_mut().push(Step { call, inputs: inputs.collect(), old, out: out.clone() });
+        out
+    }
+}
+
+/// Outside its domain an op is an error by contract; where ONNX defines it, that is not covered.
+fn defined(op: Op, dtype: DType) -> Lowered<()> {
+    let reason = || Stop::NotCovered(format!("{} is not defined for {dtype}", op.name()));
+    op.accepts(dtype).then_some(()).ok_or_else(reason)
+}
+
+/// The dtype of the first tensor.
+fn dtype(operands: &[Operand<'_, AnyBackend>]) -> DType {
+    let given = operands.iter().find_map(|operand| match operand {
+        Operand::Tensor(tensor) => Some(tensor.dtype()),
+        _ => None,
+    });
+    given.unwrap_or(DType::Bool)
+}
