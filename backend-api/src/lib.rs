@@ -27,8 +27,9 @@
 //!   more for the mean): at most 64 terms one after another, then pairwise.
 //! - A product over n elements is within γₙ·|∏x|, in any order.
 //! - `matmul` is within γ_{k+3}·(|α|·|a|·|b| + |β|·|c|), element by element, in any order; for f16 and bf16 within
-//!   γ_{2k+3}, since tensor cores cut off where others round (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of
-//!   NVIDIA tensor cores", 2021).
+//!   γ_{2k+3} of that, where |a| and |b| count as at least the smallest normal number: tensor cores cut off where others
+//!   round, and align subnormal operands as if they were normal (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior
+//!   of NVIDIA tensor cores", 2021; the alignment was seen on an H200).
 //! - Where Σ|x| (or |a|·|b|) itself overflows the accumulator, order decides between a number, ±∞ and NaN.
 //! - `var std logsumexp norm` are computed as their [composition](ops::statistic) is, without overflow in between.
 //!

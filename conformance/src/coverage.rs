@@ -83,8 +83,10 @@ impl Coverage {
             case.inputs.iter().filter_map(|input| if let Input::Tensor(tensor) = input { Some(tensor) } else { None })
         };
         let values: Vec<_> = tensors().map(HostTensor::values).collect();
+        // What has no tensor among its operands is covered by the layout that it writes.
+        let written = tensors().next().is_none().then_some(&case.out);
         for (count, kind) in self.layouts.iter_mut().zip(LayoutKind::ALL) {
-            *count += usize::from(tensors().any(|tensor| LayoutKind::of(&tensor.layout) == kind));
+            *count += usize::from(tensors().chain(written).any(|tensor| LayoutKind::of(&tensor.layout) == kind));
         }
         for (count, feature) in self.features.iter_mut().zip(Feature::ALL) {
             *count += usize::from(tensors().zip(&values).any(|(tensor, values)| feature.is_in(tensor, values)));

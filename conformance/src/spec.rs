@@ -136,7 +136,8 @@ impl LayoutKind {
     pub fn of(layout: &Layout) -> Self {
         let axes =
             || layout.shape().iter().zip(layout.strides()).filter(|&(&size, _)| size > 1).map(|(_, &stride)| stride);
-        let falls = axes().zip(axes().skip(1)).all(|(outer, inner)| outer.unsigned_abs() >= inner.unsigned_abs());
+        let steps = || axes().filter(|&stride| stride != 0).map(isize::unsigned_abs);
+        let falls = steps().zip(steps().skip(1)).all(|(outer, inner)| outer >= inner);
         let unusual = [
             (axes().any(|stride| stride == 0), Self::Repeated),
             (axes().any(|stride| stride < 0), Self::Reversed),

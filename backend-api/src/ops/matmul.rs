@@ -72,8 +72,10 @@ impl Matmul {
         let matrices = layouts.map(|layout| MatrixStrides { row: step(&layout, -2), col: step(&layout, -1) });
         let batches = [batch_layout(&result, &batch)?, batch_layout(&left, &batch)?, batch_layout(&right, &batch)?];
         let (alpha, beta) = (alpha.to_dtype(OP, out.dtype)?, beta.to_dtype(OP, out.dtype)?);
-        // As in BLAS, α = 0 means that the operands are not read.
-        let k = if alpha.to_f64() == 0.0 { 0 } else { k };
+        // As in BLAS, α = 0 means that the operands are not read; of no terms the product is zero, and ∞ · 0 is not.
+        let empty = k == 0 || alpha.to_f64() == 0.0;
+        let k = if empty { 0 } else { k };
+        let alpha = if empty { Scalar::Int(0).to_dtype(OP, out.dtype)? } else { alpha };
         Ok(Self {
             dtype: out.dtype,
             alpha,
@@ -93,7 +95,7 @@ impl Matmul {
         self.dtype
     }
 
-    /// The factor of the product.
+    /// The factor of the product; 0 where [`k`](Self::k) is.
     #[must_use]
     pub fn alpha(&self) -> Scalar {
         self.alpha

@@ -295,7 +295,9 @@ fn dot_rows<T: Lane<Wide: Accumulate>>(a: &ArrayView2<'_, T>, x: ArrayView1<'_, 
     let mut sums = vec![[T::Wide::default(); LANES]; a.nrows()];
     for (a, x) in a.axis_chunks_iter(Axis(1), PIECE).zip(x.axis_chunks_iter(Axis(0), PIECE)) {
         let x: Vec<T::Wide> = x.iter().map(|x| x.wide()).collect();
-        for (row, lanes) in a.rows().into_iter().zip(&mut sums) {
+        for (row, sums) in a.rows().into_iter().zip(&mut sums) {
+            // A copy of its own stays in registers.
+            let mut lanes = *sums;
             let row = row.to_slice().unwrap_or_else(|| {
                 gathered.clear();
                 gathered.extend(row.iter().copied());
@@ -313,6 +315,7 @@ fn dot_rows<T: Lane<Wide: Accumulate>>(a: &ArrayView2<'_, T>, x: ArrayView1<'_, 
                     *lane = lane.plus(a.times(x));
                 }
             }
+            *sums = lanes;
         }
     }
     sums.into_iter().map(|lanes| lanes.into_iter().fold(T::Wide::default(), T::Wide::plus)).collect()

@@ -155,7 +155,9 @@ fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64, ar
     let products: Vec<f64> = pairs.iter().map(|(a, b)| a * b).collect();
     let sum = pairs.iter().fold(Dd::default(), |sum, &(a, b)| sum + Dd::product(a, b));
     let magnitude: f64 = products.iter().map(|x| x.abs()).sum();
-    let (scaled, kept) = (Dd::from(alpha) * sum, if beta == 0.0 { Dd::default() } else { Dd::product(beta, old) });
+    // Of no terms the product is zero, whatever α.
+    let scaled = if pairs.is_empty() { Dd::default() } else { Dd::from(alpha) * sum };
+    let kept = if beta == 0.0 { Dd::default() } else { Dd::product(beta, old) };
     let value = scaled + kept;
     if products.iter().any(|x| !x.is_finite()) || !old.is_finite() && beta != 0.0 || magnitude.is_infinite() {
         return infinite(dtype, format, pairs, alpha, if beta == 0.0 { 0.0 } else { beta * old });
@@ -168,16 +170,23 @@ fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64, ar
     let nonzero = pairs.iter().filter(|&&(a, b)| a != 0.0 && b != 0.0);
     let terms = nonzero.clone().count() as f64;
     let underflows = nonzero.clone().any(|&(a, b)| (a * b).abs() < exp2(format.min_exponent + format.precision));
-    let sum_roundings = if pairs.iter().all(held) && exact(format, &products, magnitude) {
+    // Tensor cores align the terms of a half-precision product to the largest and cut off what lies below: up to a whole
+    // unit in the last place for each term, where rounding to nearest loses half of one. Subnormal operands enter with the
+    // exponent of the smallest normal number, so that a term is aligned as if it were that large.
+    let half = dtype.size() == 2;
+    let floor = Format::of(dtype).map_or(0.0, |format| if half { exp2(format.min_exponent) } else { 0.0 });
+    let aligned: f64 = nonzero.clone().map(|(a, b)| a.abs().max(floor) * b.abs().max(floor)).sum();
+    // α may be applied to every term, to partial sums, or once at the end.
+    let scaling = f64::from(u8::from(alpha != 0.0 && alpha.abs().log2().fract() != 0.0));
+    let fits = pairs.iter().all(held) && exact(format, &products, magnitude) && aligned <= magnitude;
+    let sum_roundings = if fits && scaling == 0.0 {
         0.0
+    } else if half && terms > 1.0 {
+        2.0 * terms
     } else {
         // One for each addition, one for a product that is not held exactly.
-        let roundings = (terms - 1.0).max(0.0) + f64::from(u8::from(!nonzero.clone().all(held)));
-        // Tensor cores align the terms of a half-precision product to the largest and cut off what lies below: up to
-        // a whole unit in the last place for each term, where rounding to nearest loses half of one.
-        if dtype.size() == 2 && terms > 1.0 { 2.0 * terms } else { roundings }
+        (terms - 1.0).max(0.0) + f64::from(u8::from(!nonzero.clone().all(held)))
     };
-    let scaling = f64::from(u8::from(alpha != 0.0 && alpha.abs().log2().fract() != 0.0));
     let keeping = if kept.hi == 0.0 { 0.0 } else { 1.0 + f64::from(u8::from(!(beta.abs() == 1.0))) };
     let roundings = sum_roundings + scaling + keeping;
     let lost = if underflows {
@@ -188,6 +197,7 @@ fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64, ar
         0.0
     };
     let operands = arithmetic.operand_error(dtype) * alpha.abs() * magnitude;
+    let total = alpha.abs() * magnitude.max(aligned) + kept.hi.abs();
     let bound = gamma(roundings, u) * total * (1.0 + exp2(-40)) + lost + operands;
     // As for sums: independent errors of terms that cancel.
     let cancels = value.hi.abs() <= total / 4.0;
@@ -231,6 +241,7 @@ fn infinite(dtype: DType, format: Format, pairs: &[(f64, f64)], alpha: f64, kept
 mod tests {
     use super::*;
     use crate::expect::judge;
+    use crate::host::encode_float;
 
     fn accepts(pairs: &[(f64, f64)], got: f32) -> bool {
         judge(DType::F32, got.to_bits().into(), &float(DType::F32, pairs, 1.0, 0.0, 0.0, Arithmetic::default()))
@@ -248,6 +259,17 @@ mod tests {
     }
 
     #[test]
+    fn a_subnormal_half_is_aligned_as_the_smallest_normal() {
+        // What an H200 makes of 612·(−25·2⁻²⁴) + (−0x1.48p-12)·(23·2⁻²⁴): the second term is lost, and a tie goes to even.
+        let pairs = [(612.0, -25.0 * exp2(-24)), (-1.281_25 * exp2(-12), 23.0 * exp2(-24))];
+        let expect = float(DType::F16, &pairs, 1.0, 0.0, 0.0, Arithmetic::default());
+        for accepted in [-0.000_911_712_646_484_375, -0.000_912_189_483_642_578_1] {
+            assert!(judge(DType::F16, encode_float(DType::F16, accepted), &expect).accepted);
+        }
+        assert!(!judge(DType::F16, encode_float(DType::F16, -0.000_912_666_320_800_781_2), &expect).accepted);
+    }
+
+    #[test]
     fn beta_zero_ignores_the_old_value_and_infinities_propagate() {
         let f = |pairs: &[(f64, f64)], beta, old| float(DType::F32, pairs, 1.0, beta, old, Arithmetic::default());
         assert_eq!(f(&[(1.0, 2.0)], 0.0, f64::NAN), Expect::near(2.0.into(), 0.0));
@@ -257,6 +279,8 @@ mod tests {
         assert_eq!(f(&[(1.0, 1.0)], 1.0, f64::NEG_INFINITY), Expect::exact(DType::F32, f64::NEG_INFINITY));
         assert_eq!(f(&[(3e38, 3.0), (-3e38, 3.0)], 0.0, 0.0), Expect::Any);
         assert_eq!(f(&[], 0.0, 7.0), Expect::near(Dd::default(), 0.0));
+        let infinite = float(DType::F32, &[], f64::INFINITY, 0.0, 0.0, Arithmetic::default());
+        assert_eq!(infinite, Expect::near(Dd::default(), 0.0));
         assert_eq!(f(&[(f64::INFINITY, 1.0)], 1.3, -3e38), Expect::Any);
     }
 }

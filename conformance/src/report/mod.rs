@@ -11,6 +11,7 @@ mod environment;
 mod html;
 #[cfg(feature = "render")]
 mod junit;
+mod record;
 pub mod support;
 
 use std::fmt;
@@ -24,8 +25,9 @@ use crate::coverage::Coverage;
 use crate::suite::{BUCKETS, Profile, Verdict};
 
 pub use describe::describe;
-pub use document::{CellRecord, Counts, Document, FailureRecord, FaultRecord, LawRecord};
+pub use document::{Counts, Document};
 pub use environment::Environment;
+pub use record::{CellRecord, FailureRecord, FaultRecord, LawRecord};
 
 /// What is known of an op for a dtype on a backend.
 #[derive(Clone, Debug)]

@@ -22,8 +22,8 @@
 //! - A divergence is an error of kind [`Native`](ErrorKind::Native) whose [source](std::error::Error::source) is a
 //!   [`Divergence`]. The case is written as a [replay file](crate::replay), which runs the op alone.
 //!
-//! Plans keep the canonical loops, not the shapes that the program wrote, so that the case of a contiguous [32, 64] may
-//! say [2048]. With `RUST_BACKTRACE=1`, the divergence's [backtrace](Divergence::backtrace) has the line of the program.
+//! Plans keep the canonical loops, not the shapes that the program wrote, so that the case of a contiguous `[32, 64]` may
+//! say `[2048]`. With `RUST_BACKTRACE=1`, the divergence's [backtrace](Divergence::backtrace) has the line of the program.
 
 mod call;
 mod divergence;

@@ -62,6 +62,7 @@ fn entry(document: &Document, op: &str, column: &str, count: Count) -> Markup {
 fn may_hold(dtype: DType, feature: &str) -> bool {
     match feature {
         "nan" | "infinite" | "negative zero" | "subnormal" => dtype.is_float(),
+        "extreme" => dtype != DType::Bool,
         "signs" => dtype.is_float() || matches!(dtype, DType::I64 | DType::I32),
         _ => true,
     }

@@ -124,21 +124,24 @@ fn thousands(number: usize) -> String {
 }
 
 fn laws(document: &Document) -> Markup {
-    let mut names: Vec<&str> = document.laws.iter().map(|law| law.law.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
+    let mut names: Vec<&str> = Vec::new();
+    for law in &document.laws {
+        if !names.contains(&law.law.as_str()) {
+            names.push(&law.law);
+        }
+    }
     let find = |name: &str, backend: &str| document.laws.iter().find(|law| law.law == name && law.backend == backend);
     html! {
         @if !names.is_empty() {
             h2 #laws { "Laws" }
             p.soft { "Equalities between results of one backend that need no oracle." }
-            div.scroll {
-                table {
+            div.scroll.tall {
+                table.matrix {
                     thead { tr { th { "law" } @for column in &document.backends { th { (column.name) } } } }
                     tbody {
                         @for name in names {
                             tr {
-                                th.wrap scope="row" { (name) }
+                                th.wrap.plain scope="row" { (name) }
                                 @for column in &document.backends {
                                     @match find(name, &column.name) {
                                         Some(law) if law.broken.is_none() => td.pass { "✓ holds" },
