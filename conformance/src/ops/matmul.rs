@@ -156,7 +156,8 @@ fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64, ar
     let sum = pairs.iter().fold(Dd::default(), |sum, &(a, b)| sum + Dd::product(a, b));
     let magnitude: f64 = products.iter().map(|x| x.abs()).sum();
     // Of no terms the product is zero, whatever α.
-    let scaled = if pairs.is_empty() { Dd::default() } else { Dd::from(alpha) * sum };
+    let alpha = if pairs.is_empty() { 0.0 } else { alpha };
+    let scaled = Dd::from(alpha) * sum;
     let kept = if beta == 0.0 { Dd::default() } else { Dd::product(beta, old) };
     let value = scaled + kept;
     if products.iter().any(|x| !x.is_finite()) || !old.is_finite() && beta != 0.0 || magnitude.is_infinite() {
