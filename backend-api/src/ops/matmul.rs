@@ -156,8 +156,10 @@ pub trait MatmulOps: Backend {
     /// - Every element of the planned output view is written, nothing else.
     /// - With `beta` 0 the old output has no influence, NaN and ∞ included; with α or `k` 0 the
     ///   product is zero, whatever the operands hold.
-    /// - f16 and bf16 accumulate in f32 and round once; f32 means f32: no TF32 unless the backend was told so. The
-    ///   sum may be formed in any order, with fused multiply-add or without.
+    /// - α may be applied to the operands, to partial sums, or to the sum, and may overflow there.
+    /// - f16 and bf16 accumulate in f32 and round once, after the old output was added.
+    /// - f32 means f32: no TF32 unless the backend was told so.
+    /// - The sum may be formed in any order, with fused multiply-add or without.
     /// - Integers wrap.
     /// - The same input gives the same bits in every run.
     ///

@@ -27,7 +27,9 @@ impl MatmulOps for Cuda {
         let pointers = [out.at(plan.batch().offset(0)), a.at(plan.batch().offset(1)), b.at(plan.batch().offset(2))];
         // BLAS has no bf16 before compute capability 8.0.
         let lacks = plan.dtype() == DType::BF16 && self.device.arch() < 80;
-        if !plan.dtype().is_float() || plan.k() == 0 || lacks {
+        // With β, cuBLAS's matrix-vector kernels round the product to half precision before they add the old output.
+        let rounds_twice = plan.dtype().size() == 2 && plan.beta().to_f64() != 0.0 && (plan.m() == 1 || plan.n() == 1);
+        if !plan.dtype().is_float() || plan.k() == 0 || lacks || rounds_twice {
             return self.tiled(plan, pointers);
         }
         self.blas(plan, pointers)

@@ -164,7 +164,10 @@ fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64, ar
         return infinite(dtype, format, pairs, alpha, if beta == 0.0 { 0.0 } else { beta * old });
     }
     let total = alpha.abs() * magnitude + kept.hi.abs();
-    if magnitude.max(total) >= format.max() / 2.0 {
+    // α may be applied to an operand, which may overflow even where its other factor is 0.
+    let operand = pairs.iter().map(|(a, b)| a.abs().max(b.abs())).fold(0.0, f64::max);
+    let scaled_operand = if alpha.abs() > 1.0 { alpha.abs() * operand } else { 0.0 };
+    if magnitude.max(total).max(scaled_operand) >= format.max() / 2.0 {
         return Expect::Any;
     }
     let held = |&(a, b): &(f64, f64)| Dd::product(a, b).lo == 0.0 && format.round(a * b) == a * b;
@@ -197,7 +200,15 @@ fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64, ar
     } else {
         0.0
     };
-    let operands = arithmetic.operand_error(dtype) * alpha.abs() * magnitude;
+    // An operand that α makes subnormal loses bits before it meets its factor.
+    let smallest = exp2(format.min_exponent);
+    let underflow = |x: f64, factor: f64| if (alpha * x).abs() < smallest { tiny * factor.abs() } else { 0.0 };
+    let scaled: f64 = if alpha.abs() == 1.0 {
+        0.0
+    } else {
+        nonzero.clone().map(|&(a, b)| underflow(a, b).max(underflow(b, a))).sum()
+    };
+    let operands = arithmetic.operand_error(dtype) * alpha.abs() * magnitude + scaled;
     let total = alpha.abs() * magnitude.max(aligned) + kept.hi.abs();
     let bound = gamma(roundings, u) * total * (1.0 + exp2(-40)) + lost + operands;
     // As for sums: independent errors of terms that cancel.
@@ -280,6 +291,10 @@ mod tests {
         assert_eq!(f(&[(1.0, 1.0)], 1.0, f64::NEG_INFINITY), Expect::exact(DType::F32, f64::NEG_INFINITY));
         assert_eq!(f(&[(3e38, 3.0), (-3e38, 3.0)], 0.0, 0.0), Expect::Any);
         assert_eq!(f(&[], 0.0, 7.0), Expect::near(Dd::default(), 0.0));
+        let scaled = float(DType::F64, &[(f64::MAX, 0.0)], 1.3, 0.0, 0.0, Arithmetic::default());
+        assert_eq!(scaled, Expect::Any);
+        let tiny = float(DType::F32, &[(-exp2(-149), 1000.0)], 0.5, 0.0, 0.0, Arithmetic::default());
+        assert!(judge(DType::F32, (-0_f32).to_bits().into(), &tiny).accepted);
         let infinite = float(DType::F32, &[], f64::INFINITY, 0.0, 0.0, Arithmetic::default());
         assert_eq!(infinite, Expect::near(Dd::default(), 0.0));
         assert_eq!(f(&[(f64::INFINITY, 1.0)], 1.3, -3e38), Expect::Any);
