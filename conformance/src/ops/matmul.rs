@@ -161,7 +161,8 @@ fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64, ar
     let kept = if beta == 0.0 { Dd::default() } else { Dd::product(beta, old) };
     let value = scaled + kept;
     if products.iter().any(|x| !x.is_finite()) || !old.is_finite() && beta != 0.0 || magnitude.is_infinite() {
-        return infinite(dtype, format, pairs, alpha, if beta == 0.0 { 0.0 } else { beta * old });
+        let (kept, old) = if beta == 0.0 { (0.0, 0.0) } else { (beta * old, old) };
+        return infinite(dtype, format, pairs, alpha, kept, old);
     }
     let total = alpha.abs() * magnitude + kept.hi.abs();
     // α may be applied to an operand, which may overflow even where its other factor is 0.
@@ -218,7 +219,7 @@ fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64, ar
 }
 
 /// A product with an infinite or NaN term: order-free unless a finite partial sum could overflow first.
-fn infinite(dtype: DType, format: Format, pairs: &[(f64, f64)], alpha: f64, kept: f64) -> Expect {
+fn infinite(dtype: DType, format: Format, pairs: &[(f64, f64)], alpha: f64, kept: f64, old: f64) -> Expect {
     let operand_infinite = pairs.iter().any(|(a, b)| a.is_infinite() || b.is_infinite());
     let finite: f64 = pairs.iter().map(|(a, b)| (a * b).abs()).filter(|x| x.is_finite()).sum();
     let nan = pairs.iter().any(|(a, b)| (a * b).is_nan());
@@ -228,10 +229,12 @@ fn infinite(dtype: DType, format: Format, pairs: &[(f64, f64)], alpha: f64, kept
         return Expect::Nan;
     }
     let overflows = pairs.iter().any(|(a, b)| a.is_finite() && b.is_finite() && !(a * b).is_finite());
-    // The old value may overflow when it is scaled.
-    let kept_overflows = kept.is_finite() && kept.abs() >= format.max() / 2.0;
+    // The old value may overflow when it is scaled, and so may an operand.
+    let kept_overflows = old.is_finite() && kept.abs() >= format.max() / 2.0;
+    let operand = pairs.iter().flat_map(|&(a, b)| [a.abs(), b.abs()]).filter(|x| x.is_finite()).fold(0.0, f64::max);
     if overflows
         || kept_overflows
+        || alpha.abs() > 1.0 && alpha.abs() * operand >= format.max() / 2.0
         || finite >= format.max() / 2.0
         || (!operand_infinite && finite * alpha.abs() >= format.max() / 2.0)
     {
@@ -293,6 +296,9 @@ mod tests {
         assert_eq!(f(&[], 0.0, 7.0), Expect::near(Dd::default(), 0.0));
         let scaled = float(DType::F64, &[(f64::MAX, 0.0)], 1.3, 0.0, 0.0, Arithmetic::default());
         assert_eq!(scaled, Expect::Any);
+        let beside = [(f64::INFINITY, -1.0), (f64::MAX, 0.0)];
+        assert_eq!(float(DType::F64, &beside, 1.3, 0.0, 0.0, Arithmetic::default()), Expect::Any);
+        assert_eq!(f(&[(f64::NEG_INFINITY, 1.0)], 1.3, 3e38), Expect::Any);
         let tiny = float(DType::F32, &[(-exp2(-149), 1000.0)], 0.5, 0.0, 0.0, Arithmetic::default());
         assert!(judge(DType::F32, (-0_f32).to_bits().into(), &tiny).accepted);
         let infinite = float(DType::F32, &[], f64::INFINITY, 0.0, 0.0, Arithmetic::default());
