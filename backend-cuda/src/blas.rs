@@ -25,12 +25,10 @@ pub(crate) struct BlasMatrix {
     pub(crate) batch_stride: isize,
 }
 
-/// `out = alpha · a @ b + beta · out` for `batch` matrices, out \[m, n\], a \[m, k\], b \[k, n\]; no size is 0. The operands are
-/// of `dtype`, the output of `out_dtype`: the same, or f32 for half-precision operands.
+/// `out = alpha · a @ b + beta · out` for `batch` matrices, out \[m, n\], a \[m, k\], b \[k, n\]; no size is 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gemm {
     pub(crate) dtype: DType,
-    pub(crate) out_dtype: DType,
     pub(crate) m: usize,
     pub(crate) n: usize,
     pub(crate) k: usize,
@@ -67,7 +65,7 @@ impl Device {
     /// Starts a product.
     ///
     /// # Safety
-    /// The matrices lie in memory of this device value that holds elements of their dtypes, and nothing but this stream
+    /// The matrices lie in memory of this device value that holds elements of `gemm.dtype`, and nothing but this stream
     /// uses the output.
     pub(crate) unsafe fn gemm(&self, gemm: &Gemm) -> Result<()> {
         self.bind(OP)?;
@@ -141,7 +139,7 @@ impl Device {
                 a.batch_stride as i64,
                 factor(1),
                 gemm.out.pointer.address() as *mut c_void,
-                if gemm.out_dtype == gemm.dtype { kind } else { cudaDataType_t::CUDA_R_32F },
+                kind,
                 gemm.out.ld as i64,
                 gemm.out.batch_stride as i64,
                 gemm.batch as i64,

@@ -1,5 +1,6 @@
 // `matmul_T`: out = alpha · a @ b + beta · out for any strides. Integers run here; floats do when there is nothing to
-// multiply (k or alpha is 0), bf16 also on devices for which cuBLAS has none (before 8.0); else they go to cuBLAS.
+// multiply (k or alpha is 0), bf16 also on devices for which cuBLAS has none (before 8.0), and half precision with beta,
+// which cuBLAS rounds twice; else they go to cuBLAS.
 //
 // A block of 16 × 16 threads owns a 16 × 16 tile of the result, one element per thread. It walks k in steps of 16: the
 // block loads a tile of a and one of b to shared memory, each element once, and every thread reads it 16 times there.

@@ -1,13 +1,12 @@
-//! Matrix products: floats by cuBLAS (`blas.rs`), integers, empty products and what cuBLAS lacks by `matmul.cu`.
+//! Matrix products: floats by cuBLAS (`blas.rs`); integers, empty products, what cuBLAS lacks and what it rounds twice
+//! (half precision with β) by `matmul.cu`.
 //!
 //! cuBLAS writes straight into the output. Transposes and padded rows are passed as they are; an operand whose strides
 //! BLAS cannot express (both strides apart from 1, reversed, broadcast within the matrix) goes through a compact copy.
-//! One axis of the batch is cuBLAS's, stride 0 included; the host loops over the rest. Half-precision products with β go
-//! through an output in f32.
+//! One axis of the batch is cuBLAS's, stride 0 included; the host loops over the rest.
 
-use congruent_backend_api::ops::copy::Copy;
 use congruent_backend_api::ops::matmul::{Matmul, MatrixStrides};
-use congruent_backend_api::{Backend, CopyOps, DType, Layout, MAX_RANK, MatmulOps, Nest, Op, Result, View};
+use congruent_backend_api::{DType, MAX_RANK, MatmulOps, Nest, Op, Result};
 
 use super::scalar_bits;
 use crate::blas::{BlasMatrix, Gemm};
@@ -29,11 +28,11 @@ impl MatmulOps for Cuda {
         let pointers = [out.at(plan.batch().offset(0)), a.at(plan.batch().offset(1)), b.at(plan.batch().offset(2))];
         // BLAS has no bf16 before compute capability 8.0.
         let lacks = plan.dtype() == DType::BF16 && self.device.arch() < 80;
-        if !plan.dtype().is_float() || plan.k() == 0 || lacks {
+        // With β and a half-precision output, many of cuBLAS's kernels round the product before they add the old output,
+        // and then again.
+        let rounds_twice = plan.dtype().size() == 2 && plan.beta().to_f64() != 0.0;
+        if !plan.dtype().is_float() || plan.k() == 0 || lacks || rounds_twice {
             return self.tiled(plan, pointers);
-        }
-        if plan.dtype().size() == 2 && plan.beta().to_f64() != 0.0 {
-            return self.widened(plan, pointers, out);
         }
         self.blas(plan, pointers)
     }
@@ -59,42 +58,25 @@ impl Cuda {
     }
 
     fn blas(&self, plan: &Matmul, pointers: [DevicePointer; 3]) -> Result<()> {
-        let [target, left, right] = std::array::from_fn(|index| Operand::of(plan, pointers[index], index));
+        let (m, n, k) = (plan.m(), plan.n(), plan.k());
+        let operand = |index: usize, rows, cols| {
+            Operand::new(pointers[index], rows, cols, plan.matrices()[index], plan.batch(), index)
+        };
+        let (target, left, right) = (operand(0, m, n), operand(1, m, k), operand(2, k, n));
         // Temporaries live until the end of this function; freeing them is ordered after the product.
         let (a, _a_memory) = self.readable(plan, left)?;
         let (b, _b_memory) = self.readable(plan, right)?;
         if target.form().is_some() {
-            return self.products(plan, target, plan.dtype(), a, b);
+            return self.products(plan, target, a, b);
         }
         let (temporary, memory) = self.compact(plan, target)?;
         if plan.beta().to_f64() != 0.0 {
             self.transfer(plan, target, temporary, Direction::ToTemporary)?;
         }
-        self.products(plan, temporary, plan.dtype(), a, b)?;
+        self.products(plan, temporary, a, b)?;
         self.transfer(plan, target, temporary, Direction::FromTemporary)?;
         drop(memory);
         Ok(())
-    }
-
-    /// A half-precision product with β, in f32: with a half-precision output, many of cuBLAS's kernels round the product
-    /// before they add the old output, and then again.
-    fn widened(&self, plan: &Matmul, pointers: [DevicePointer; 3], out: &mut CudaStorage) -> Result<()> {
-        let (batch, matrix) = (plan.batch(), plan.matrices()[0]);
-        let sizes = [batch.sizes(), &[plan.m(), plan.n()]].concat();
-        let strides = [batch.strides(0), &[matrix.row, matrix.col]].concat();
-        let narrow = Layout::new("matmul", &sizes, &strides, batch.offset(0))?;
-        let compact = Layout::contiguous(*narrow.shape());
-        let narrow = View { dtype: plan.dtype(), layout: &narrow };
-        let wide = View { dtype: DType::F32, layout: &compact };
-        let mut memory = self.alloc(DType::F32, compact.count())?;
-        self.copy(&Copy::new(narrow, wide)?, out, &mut memory)?;
-        let mut target = Operand::new(memory.at(0), plan.m(), plan.n(), matrix, batch, 0);
-        target.strides = MatrixStrides { row: plan.n() as isize, col: 1 };
-        target.batch[..batch.rank()].copy_from_slice(&compact.strides()[..batch.rank()]);
-        let (a, _a_memory) = self.readable(plan, Operand::of(plan, pointers[1], 1))?;
-        let (b, _b_memory) = self.readable(plan, Operand::of(plan, pointers[2], 2))?;
-        self.products(plan, target, DType::F32, a, b)?;
-        self.copy(&Copy::new(wide, narrow)?, &memory, out)
     }
 
     /// An operand that BLAS can read: itself, or a compact copy and its memory.
@@ -144,7 +126,7 @@ impl Cuda {
     }
 
     /// The products of the batch: its largest axis in one call each, the other axes one after another.
-    fn products(&self, plan: &Matmul, target: Operand, out_dtype: DType, a: Operand, b: Operand) -> Result<()> {
+    fn products(&self, plan: &Matmul, target: Operand, a: Operand, b: Operand) -> Result<()> {
         let sizes = plan.batch().sizes();
         let forward = |axis: &usize| [target, a, b].iter().all(|operand| operand.batch[*axis] >= 0);
         let inner = (0..sizes.len()).filter(forward).max_by_key(|&axis| sizes[axis]);
@@ -159,22 +141,21 @@ impl Cuda {
                     *at += step * operand.batch[axis];
                 }
             }
-            let matrix = |operand: Operand, at: isize, dtype: DType| {
+            let matrix = |operand: Operand, at: isize| {
                 let (transposed, ld) = operand.form().unwrap_or((false, operand.cols));
-                let pointer = operand.pointer.offset(at, dtype);
+                let pointer = operand.pointer.offset(at, plan.dtype());
                 BlasMatrix { pointer, transposed, ld, batch_stride: inner.map_or(0, |axis| operand.batch[axis]) }
             };
             let gemm = Gemm {
                 dtype: plan.dtype(),
-                out_dtype,
                 m: plan.m(),
                 n: plan.n(),
                 k: plan.k(),
                 alpha: plan.alpha().to_f64(),
                 beta: plan.beta().to_f64(),
-                out: matrix(target, at[0], out_dtype),
-                a: matrix(a, at[1], plan.dtype()),
-                b: matrix(b, at[2], plan.dtype()),
+                out: matrix(target, at[0]),
+                a: matrix(a, at[1]),
+                b: matrix(b, at[2]),
                 batch: inner.map_or(1, |axis| sizes[axis]),
             };
             // SAFETY: the matrices are operands of the plan that `matmul` has checked, or compact copies that the caller
@@ -202,13 +183,6 @@ struct Operand {
 }
 
 impl Operand {
-    /// An operand of a plan: 0 is the output, 1 and 2 are a and b.
-    fn of(plan: &Matmul, pointer: DevicePointer, index: usize) -> Self {
-        let (m, n, k) = (plan.m(), plan.n(), plan.k());
-        let [rows, cols] = [[m, n], [m, k], [k, n]][index];
-        Self::new(pointer, rows, cols, plan.matrices()[index], plan.batch(), index)
-    }
-
     fn new(
         pointer: DevicePointer,
         rows: usize,
