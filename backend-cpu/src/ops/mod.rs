@@ -7,11 +7,5 @@ mod copy;
 mod fold;
 mod matmul;
 mod reduce;
+mod statistic;
 mod unary;
-
-use congruent_backend_api::StatisticOps;
-
-use crate::backend::Cpu;
-
-// The provided composition runs on the ops of this backend.
-impl StatisticOps for Cpu {}

@@ -5,6 +5,7 @@ mod compare;
 mod copy;
 mod matmul;
 mod reduce;
+mod statistic;
 mod unary;
 
 use congruent_backend_api::convert::{f64_to_bf16, f64_to_f16};

@@ -2,7 +2,7 @@
 //! `backend-api` provides.
 
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
-use congruent_backend_api::{DType, Op, ReduceOps, Result, StatisticOps};
+use congruent_backend_api::{DType, Op, ReduceOps, Result};
 
 use crate::device::Cuda;
 use crate::kernels::Kernel;
@@ -28,8 +28,6 @@ impl ReduceOps for Cuda {
         self.run(Op::ArgReduce(plan.op()), plan.dtype(), plan.kept().into(), reduced, x, out, offsets)
     }
 }
-
-impl StatisticOps for Cuda {}
 
 impl Cuda {
     #[expect(clippy::too_many_arguments, reason = "the parts that the two plans have in common")]
