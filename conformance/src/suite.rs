@@ -127,19 +127,27 @@ pub fn check<C: Borrow<Candidate> + Sync>(
         }
         Ok(())
     };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..profile.threads.max(1)).map(|_| scope.spawn(work)).collect();
-        // A worker that panicked has found a bug of the kit or a panic of a backend: either must be seen.
-        workers
-            .into_iter()
-            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    })?;
+    in_parallel(profile.threads, work)?;
     let mut cells = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     let row = |cell: &Cell| rows.iter().position(|row| *row == (cell.op, cell.dtype));
     let columns: Vec<_> = candidates.iter().map(|candidate| candidate.borrow().column()).collect();
     let column = |cell: &Cell| columns.iter().position(|column| column.name == cell.backend);
     cells.sort_by_key(|cell| (row(cell), column(cell)));
     Ok(Report::new(profile, columns, cells, start.elapsed()))
+}
+
+/// Runs `work` on as many threads, which share what there is to do.
+///
+/// # Errors
+/// The first error of a thread.
+pub fn in_parallel<E: Send>(threads: usize, work: impl Fn() -> Result<(), E> + Sync) -> Result<(), E> {
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(&work)).collect();
+        // A worker that panicked has found a bug of the kit or a panic of a backend: either must be seen.
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 /// Tests every law on every candidate.

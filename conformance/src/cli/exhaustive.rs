@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use congruent_backend_api::{DType, Op};
 use congruent_conformance::ops::{Row, unary};
-use congruent_conformance::suite::{Candidate, Verdict, run_case};
+use congruent_conformance::suite::{Candidate, Verdict, in_parallel, run_case};
 
 use super::check::progress;
 use super::print;
@@ -64,12 +64,7 @@ fn sweep(
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers
-            .into_iter()
-            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    })?;
+    in_parallel(threads, work)?;
     bar.finish_and_clear();
     Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner))
 }

@@ -12,7 +12,7 @@ use super::{Fault, Faulty};
 use crate::arithmetic::Arithmetic;
 use crate::laws::{LAWS, Law};
 use crate::ops::{Row, rows};
-use crate::suite::{Profile, run_case, stages};
+use crate::suite::{Profile, in_parallel, run_case, stages};
 use crate::values::hash;
 
 /// What became of a fault.
@@ -97,12 +97,7 @@ pub fn score_all(
             scores.lock().unwrap_or_else(PoisonError::into_inner).push((index, score));
         }
     };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..profile.threads.max(1)).map(|_| scope.spawn(work)).collect();
-        workers
-            .into_iter()
-            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    })?;
+    in_parallel(profile.threads, work)?;
     let mut scores = scores.into_inner().unwrap_or_else(PoisonError::into_inner);
     scores.sort_by_key(|&(index, _)| index);
     Ok(scores.into_iter().map(|(_, score)| score).collect())
