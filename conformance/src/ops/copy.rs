@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use crate::case::{Call, Case, Input, poisoned};
 use crate::expect::Expect;
-use crate::host::{encode, encode_float, encode_int};
-use crate::ops::{host, layout, operand, operand_bits};
+use crate::host::{decode, encode, encode_float, encode_int};
+use crate::ops::{host, layout, operand_bits};
 use crate::round::Format;
 use crate::spec::{Draw, placement, shape, tensor};
 use crate::values::{Class, element};
@@ -25,7 +25,7 @@ const CLASSES: &[Class] = &[
 pub fn fills(dtype: DType, draw: Draw) -> BoxedStrategy<Case> {
     (shape(draw, 6), placement(), prop::sample::select(CLASSES), any::<u64>().no_shrink())
         .prop_map(move |(shape, placement, class, seed)| {
-            let value = crate::host::decode(dtype, element(dtype, class, seed, &[], 0));
+            let value = decode(dtype, element(dtype, class, seed, &[], 0));
             Case { call: Call::Fill(value), inputs: Vec::new(), out: poisoned(dtype, layout(&placement, &shape), seed) }
         })
         .boxed()
@@ -57,10 +57,12 @@ pub fn expect_fill(value: Scalar, case: &Case) -> Vec<Expect> {
 #[must_use]
 pub fn expect_copy(case: &Case) -> Vec<Expect> {
     let (from, to) = (case.dtype(), case.out.dtype);
-    if from == to {
-        return operand_bits(case, 0, from).into_iter().map(Expect::Bits).collect();
-    }
-    operand(case, 0, from).into_iter().map(|value| cast(value, to)).collect()
+    operand_bits(case, 0, from).into_iter().map(|bits| copied(from, bits, to)).collect()
+}
+
+/// What the copy of an element to a dtype may be.
+pub(crate) fn copied(from: DType, bits: u64, to: DType) -> Expect {
+    if from == to { Expect::Bits(bits) } else { cast(decode(from, bits), to) }
 }
 
 fn cast(value: Scalar, to: DType) -> Expect {

@@ -7,8 +7,8 @@ use congruent_backend_api::{DType, Error, Op, Scalar, Shape};
 
 use super::data::{dtype, scalar};
 use super::fields::{FieldError, Fields, Node, Result};
+use super::frontend::{Entry, Frontend};
 use super::operand::{Operand, Target, result_dtype};
-use super::view::View;
 use crate::case::{Call, Case, Input};
 use crate::host::{HostTensor, positions};
 
@@ -17,8 +17,8 @@ use crate::host::{HostTensor, positions};
 pub(super) enum Job {
     /// A call of an op.
     Call(Box<Case>),
-    /// A view op of the frontend.
-    View(View),
+    /// A call of an op that only the frontend has.
+    Frontend(Frontend),
     /// A call whose result has no shape or no room.
     Rejected(Error),
     /// Something that the kit does not have.
@@ -46,10 +46,10 @@ impl From<Error> for Stop {
 /// The job of an op by its name; `args` are taken entirely.
 pub(super) fn build(name: &str, args: Fields, operands: Vec<Operand>, into: Target) -> Result<Job> {
     let given = Given { args, operands, into };
-    let job = match Op::all().find(|op| op.name() == name) {
-        Some(op) => given.case(op).map(|case| Job::Call(Box::new(case))),
-        None if View::NAMES.contains(&name) => given.view(name).map(Job::View),
-        None => Ok(Job::NotCovered(format!("the op `{name}`"))),
+    let job = match (Op::all().find(|op| op.name() == name), Frontend::named(name)) {
+        (Some(op), _) => given.case(op).map(|case| Job::Call(Box::new(case))),
+        (None, Some(entry)) => given.frontend(entry, name).map(Job::Frontend).map_err(Stop::Field),
+        (None, None) => Ok(Job::NotCovered(format!("the op `{name}`"))),
     };
     match job {
         Ok(job) => Ok(job),
@@ -65,17 +65,17 @@ struct Given {
 }
 
 impl Given {
-    fn view(mut self, name: &str) -> Result<View, Stop> {
-        self.arity(name, 1, 1)?;
-        let x = self.tensor(0)?;
+    fn frontend(mut self, entry: &Entry, name: &str) -> Result<Frontend> {
+        self.arity(name, *entry.operands.start(), *entry.operands.end())?;
+        let operands = (0..self.operands.len()).map(|index| self.tensor(index)).collect::<Result<_>>()?;
         let elsewhere = match self.into {
             Target::Fresh => false,
             Target::Elsewhere => true,
-            Target::Given(_) => return Err(self.args.fail("a view op takes `into` as true or false only").into()),
+            Target::Given(_) => return Err(self.args.fail(format!("`{name}` takes `into` as true or false only"))),
         };
-        let view = View::parse(name, &mut self.args, x, elsewhere)?;
+        let call = Frontend::parse(entry, name, &mut self.args, operands, elsewhere)?;
         self.args.finish()?;
-        Ok(view)
+        Ok(call)
     }
 
     fn case(mut self, op: Op) -> Result<Case, Stop> {

@@ -206,7 +206,8 @@ pub(super) fn show(dtype: DType, bits: u64) -> String {
     if dtype.is_float() { format!("{value} (0x{bits:0width$x})") } else { value.to_string() }
 }
 
-fn show_oracle(dtype: DType, oracle: &Expect) -> String {
+/// What the oracle admits.
+pub(super) fn show_oracle(dtype: DType, oracle: &Expect) -> String {
     match *oracle {
         Expect::Any => "anything".to_owned(),
         Expect::Nan => "NaN".to_owned(),

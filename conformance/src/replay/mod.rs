@@ -5,16 +5,16 @@ mod call;
 mod command;
 mod data;
 mod fields;
+mod frontend;
 mod judge;
 mod operand;
 mod read;
-mod view;
 mod write;
 
 use std::sync::Arc;
 
 use congruent_backend_api::erase::AnyBackend;
-use congruent_backend_api::{Error, ErrorKind, Op};
+use congruent_backend_api::{Error, ErrorKind};
 
 pub use command::command;
 pub use read::{ReadError, read};
@@ -26,8 +26,8 @@ use crate::host::HostTensor;
 use crate::ops::{divides_by_zero, expect};
 use crate::report::describe;
 use call::Job;
-use judge::{Check, Output, coordinates, show};
-use view::View;
+use frontend::{Expected, Frontend};
+use judge::{Check, Output, coordinates, show, show_oracle};
 
 /// One case of a replay file.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Replay {
         &self.op
     }
 
-    /// The call that is made; view ops have none.
+    /// The call that is made; ops of the frontend have none.
     #[must_use]
     pub fn case(&self) -> Option<&Case> {
         match &self.job {
@@ -99,18 +99,15 @@ impl Replay {
     /// Runs the case on a backend and compares the result with what is expected, and that with the oracle.
     #[must_use]
     pub fn run(&self, backend: &Arc<AnyBackend>) -> Outcome {
-        // Views make a copy at most.
-        let (op, dtype) = match &self.job {
+        let (judged, supported) = match &self.job {
             Job::NotCovered(what) => return Outcome::NotCovered(what.clone()),
             Job::Rejected(error) => return self.rejected(error).map_or(Outcome::Pass, Outcome::Fail),
-            Job::View(view) => (Op::Copy, view.x.dtype),
-            Job::Call(case) => (case.op(), case.dtype()),
-        };
-        let supported = !op.accepts(dtype) || backend.supports(op, dtype);
-        let judged = match &self.job {
-            Job::Call(case) => self.run_call(backend.as_ref(), case, supported),
-            Job::View(view) => self.run_view(backend, view),
-            Job::NotCovered(_) | Job::Rejected(_) => Ok(None),
+            Job::Frontend(call) => (self.run_frontend(backend, call), call.is_supported(backend.as_ref())),
+            Job::Call(case) => {
+                let (op, dtype) = (case.op(), case.dtype());
+                let supported = !op.accepts(dtype) || backend.supports(op, dtype);
+                (self.run_call(backend.as_ref(), case, supported), supported)
+            }
         };
         match judged {
             Ok(judged) => judged.map_or(Outcome::Pass, Outcome::Fail),
@@ -161,39 +158,48 @@ impl Replay {
         })
     }
 
-    fn run_view(&self, backend: &Arc<AnyBackend>, view: &View) -> Result<Option<String>, Error> {
-        let made = view.run(backend)?;
+    fn run_frontend(&self, backend: &Arc<AnyBackend>, call: &Frontend) -> Result<Option<String>, Error> {
+        let made = call.run(backend)?;
         Ok(match self.expect {
             _ if made.damage.is_some() => made.damage,
             Expectation::Error(kind) => Some(format!("succeeded, expected an error of kind {kind}")),
-            _ => self.judge_view(view, &made.out),
+            _ => self.judge_frontend(&call.oracle(), &made.outs),
         })
     }
 
-    fn judge_view(&self, view: &View, out: &HostTensor) -> Option<String> {
-        let dtype = view.x.dtype;
-        let (shape, bits) = view.oracle();
-        if let Expectation::Outputs(outputs) = &self.expect {
-            if outputs[0].shape != shape {
-                return Some(format!(
-                    "the expectation contradicts the oracle: the shape is {:?}, by the oracle {shape:?}",
-                    outputs[0].shape
-                ));
+    fn judge_frontend(&self, oracle: &[Expected], outs: &[HostTensor]) -> Option<String> {
+        if outs.len() != oracle.len() {
+            return Some(format!("there are {} results, expected {}", outs.len(), oracle.len()));
+        }
+        let Expectation::Outputs(outputs) = &self.expect else {
+            return oracle.iter().zip(outs).find_map(|(oracle, out)| differs(oracle, out));
+        };
+        let contradicts = |what: String| Some(format!("the expectation contradicts the oracle: {what}"));
+        if outputs.len() != oracle.len() {
+            return contradicts(format!("there are {} outputs, by the oracle {}", outputs.len(), oracle.len()));
+        }
+        oracle.iter().zip(outputs).zip(outs).find_map(|((oracle, output), out)| {
+            if output.shape != oracle.shape {
+                return contradicts(format!("the shape is {:?}, by the oracle {:?}", output.shape, oracle.shape));
             }
-            let oracle: Vec<_> = bits.into_iter().map(Expect::Bits).collect();
-            return self.compare(outputs, out, &oracle);
-        }
-        if **out.layout.shape() != shape {
-            return Some(format!("the result has shape {:?}, expected {shape:?}", out.layout.shape()));
-        }
-        let wrong = out.view_bits().into_iter().zip(bits).enumerate().find(|(_, (got, wanted))| got != wanted);
-        wrong.map(|(index, (got, wanted))| {
-            let at = coordinates(index, &shape);
-            format!("element {at:?} of {shape:?} is {}; expected {}", show(dtype, got), show(dtype, wanted))
+            output.judge(self.check, out, &oracle.elements)
         })
     }
 
     fn compare(&self, outputs: &[Output], out: &HostTensor, oracle: &[Expect]) -> Option<String> {
         outputs.iter().find_map(|output| output.judge(self.check, out, oracle))
     }
+}
+
+/// Where a result differs from what the oracle says of it.
+fn differs(oracle: &Expected, out: &HostTensor) -> Option<String> {
+    let (dtype, shape) = (oracle.dtype, &oracle.shape);
+    if out.dtype != dtype || **out.layout.shape() != *shape {
+        return Some(format!("the result is {} {:?}, expected {dtype} {shape:?}", out.dtype, out.layout.shape()));
+    }
+    let mut elements = out.view_bits().into_iter().zip(&oracle.elements).enumerate();
+    elements.find(|(_, (got, wanted))| !judge(dtype, *got, wanted).accepted).map(|(index, (got, wanted))| {
+        let (at, got, wanted) = (coordinates(index, shape), show(dtype, got), show_oracle(dtype, wanted));
+        format!("element {at:?} of {shape:?} is {got}; expected {wanted}")
+    })
 }

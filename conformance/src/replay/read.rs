@@ -176,7 +176,7 @@ pub(super) fn parse(value: Value) -> FieldResult<Replay> {
     } else {
         build(&op, args, inputs, into)?
     };
-    if let (Expectation::Outputs(outputs), Job::Call(_) | Job::View(_)) = (&expect, &job)
+    if let (Expectation::Outputs(outputs), Job::Call(_)) = (&expect, &job)
         && outputs.len() != 1
     {
         let (path, message) = ("expect.outputs".to_owned(), format!("`{op}` has one output, not {}", outputs.len()));

@@ -1,0 +1,109 @@
+//! Ops that only the frontend has, held against index arithmetic.
+
+use congruent_conformance::replay::Outcome;
+use serde_json::{Value, json};
+
+use super::{base, f32s, fails, outputs, run, with};
+
+fn i32s(shape: Value, data: Value) -> Value {
+    json!({"dtype": "i32", "shape": shape, "data": data})
+}
+
+/// The call passes with this expectation and with the oracle's, into a new output and into one of another layout, and fails
+/// with another element.
+fn passes(op: &str, inputs: &Value, args: &Value, wanted: &[Value]) {
+    for into in [false, true] {
+        let fields = json!({"args": args, "into": into});
+        for expect in [json!({"outputs": wanted}), json!({"oracle": true})] {
+            let outcome = run(with(base(op, inputs.clone(), expect), fields.clone()));
+            assert_eq!(outcome, Outcome::Pass, "{op} {args}");
+        }
+        let mut wrong = wanted.to_vec();
+        if let Some(element) = wrong.last_mut().and_then(|tensor| tensor["data"].as_array_mut()?.last_mut()) {
+            *element = json!(-77);
+            let case = with(base(op, inputs.clone(), json!({"outputs": wrong})), fields);
+            fails(case, "the expectation contradicts the oracle: element");
+        }
+    }
+}
+
+#[test]
+fn joins_and_assignments() {
+    let a = i32s(json!([2, 2]), json!([0, 1, 2, 3]));
+    // The transpose of [[4, 5, 6], [7, 8, 9]].
+    let b = json!({"dtype": "i32", "shape": [3, 2], "strides": [1, 3], "data": [4, 5, 6, 7, 8, 9]});
+    let none = i32s(json!([0, 2]), json!([]));
+    let joined = i32s(json!([5, 2]), json!([0, 1, 2, 3, 4, 7, 5, 8, 6, 9]));
+    passes("cat", &json!([a, none, b]), &json!({"axis": -2}), &[joined]);
+    passes("cat", &json!([a]), &json!({"axis": 1}), std::slice::from_ref(&a));
+    passes("cat", &json!([none, none]), &json!({"axis": 1}), &[i32s(json!([0, 4]), json!([]))]);
+    let t = json!({"dtype": "i32", "shape": [2, 2], "strides": [1, 2], "data": [4, 5, 6, 7]});
+    let stacked = |data| [i32s(json!([2, 2, 2]), data)];
+    passes("stack", &json!([a, t]), &json!({"axis": 0}), &stacked(json!([0, 1, 2, 3, 4, 6, 5, 7])));
+    passes("stack", &json!([a, t]), &json!({"axis": -1}), &stacked(json!([0, 4, 1, 6, 2, 5, 3, 7])));
+    let assigned = |data| [i32s(json!([3, 2]), data)];
+    let row = i32s(json!([2]), json!([-1, -2]));
+    passes(
+        "slice_assign",
+        &json!([b, row]),
+        &json!({"ranges": [[null, null, -2]]}),
+        &assigned(json!([-1, -2, 5, 8, -1, -2])),
+    );
+    passes("slice_assign", &json!([b, row]), &json!({"ranges": [1]}), &assigned(json!([4, 7, -1, -2, 6, 9])));
+    let column = i32s(json!([1]), json!([-3]));
+    passes(
+        "slice_assign",
+        &json!([b, column]),
+        &json!({"ranges": [[1, null, 1], -1]}),
+        &assigned(json!([4, 7, 5, -3, 6, -3])),
+    );
+    let floats = f32s(json!(["nan", -3e9]));
+    passes("slice_assign", &json!([b, floats]), &json!({"ranges": [0]}), &assigned(json!([0, i32::MIN, 5, 8, 6, 9])));
+    passes("slice_assign", &json!([b, none]), &json!({"ranges": [[2, 1, 1]]}), &assigned(json!([4, 7, 5, 8, 6, 9])));
+}
+
+#[test]
+fn joins_and_assignments_report_errors() {
+    let a = i32s(json!([2, 2]), json!([0, 1, 2, 3]));
+    let error = |op: &str, inputs: Value, args: Value, kind: &str| {
+        assert_eq!(run(with(base(op, inputs, json!({"error": kind})), json!({"args": args}))), Outcome::Pass, "{op}");
+    };
+    error("cat", json!([]), json!({"axis": 0}), "argument");
+    error("cat", json!([a, a]), json!({"axis": 2}), "axis");
+    error("cat", json!([a, i32s(json!([2]), json!([0, 1]))]), json!({"axis": 0}), "shape");
+    error("cat", json!([a, {"dtype": "i64", "shape": [2, 2], "data": [0, 1, 2, 3]}]), json!({"axis": 0}), "dtype");
+    error("stack", json!([a, i32s(json!([2, 1]), json!([0, 1]))]), json!({"axis": 0}), "shape");
+    error("slice_assign", json!([a, i32s(json!([3]), json!([0, 1, 2]))]), json!({"ranges": [0]}), "shape");
+    error("slice_assign", json!([a, i32s(json!([2]), json!([0, 1]))]), json!({"ranges": [2]}), "index_out_of_range");
+}
+
+#[test]
+fn the_number_of_outputs_is_compared() {
+    let a = i32s(json!([1]), json!([5]));
+    let two = with(base("cat", json!([a]), json!({"outputs": [a, a]})), json!({"args": {"axis": 0}}));
+    fails(two, "the expectation contradicts the oracle: there are 2 outputs, by the oracle 1");
+}
+
+#[test]
+fn view_ops_are_compared_with_index_arithmetic() {
+    let x = json!({"dtype": "i32", "shape": [2, 3], "data": [0, 1, 2, 3, 4, 5]});
+    let calls = [
+        ("slice", json!({"ranges": [[null, null, -1], [-2, null, null]]}), json!([2, 2]), json!([4, 5, 1, 2])),
+        ("slice", json!({"ranges": [1, [0, 100, 2]]}), json!([2]), json!([3, 5])),
+        ("slice", json!({"ranges": [[5, 0, 1]]}), json!([0, 3]), json!([])),
+        ("permute", json!({"axes": [1, 0]}), json!([3, 2]), json!([0, 3, 1, 4, 2, 5])),
+        ("flip", json!({"axes": null}), json!([2, 3]), json!([5, 4, 3, 2, 1, 0])),
+        ("flip", json!({"axes": [-1]}), json!([2, 3]), json!([2, 1, 0, 5, 4, 3])),
+        ("expand", json!({"shape": [2, 2, 3]}), json!([2, 2, 3]), json!([0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5])),
+        ("reshape", json!({"shape": [3, 2]}), json!([3, 2]), json!([0, 1, 2, 3, 4, 5])),
+        ("unsqueeze", json!({"axis": -1}), json!([2, 3, 1]), json!([0, 1, 2, 3, 4, 5])),
+        ("contiguous", json!({}), json!([2, 3]), json!([0, 1, 2, 3, 4, 5])),
+    ];
+    for (op, args, shape, data) in calls {
+        passes(op, &json!([x]), &args, &[i32s(shape, data)]);
+    }
+    let wrong = outputs(json!({"dtype": "i32", "shape": [2, 3], "data": [0, 1, 2, 3, 4, 6]}));
+    fails(base("contiguous", json!([x]), wrong), "contradicts the oracle: element [1, 2]");
+    let squeeze = with(base("squeeze", json!([x]), json!({"error": "shape"})), json!({"args": {"axis": 0}}));
+    assert_eq!(run(squeeze), Outcome::Pass);
+}
