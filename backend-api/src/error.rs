@@ -15,6 +15,8 @@ pub enum ErrorKind {
     DeviceLost,
     /// An integer was divided by zero; reported by the next synchronising call.
     DivisionByZero,
+    /// The device's driver is older than what the backend needs; the message says which version.
+    DriverTooOld,
     /// Dtypes differ, or the op is not defined for this dtype.
     DType,
     /// An index value was outside its axis; reported by the next synchronising call.
@@ -40,6 +42,7 @@ impl ErrorKind {
             Self::Axis => "axis",
             Self::DeviceLost => "device_lost",
             Self::DivisionByZero => "division_by_zero",
+            Self::DriverTooOld => "driver_too_old",
             Self::DType => "dtype",
             Self::IndexOutOfRange => "index_out_of_range",
             Self::LibraryNotFound => "library_not_found",

@@ -15,8 +15,6 @@ const OP: &str = "compile";
 pub(crate) struct Target {
     /// `sm_90`, or `compute_90` for PTX that the driver compiles further.
     name: String,
-    /// Major and minor version of NVRTC.
-    version: (i32, i32),
 }
 
 impl Target {
@@ -40,12 +38,7 @@ impl Target {
                 return Err(Error::new(ErrorKind::LibraryNotFound, OP, message));
             }
         };
-        Ok(Self { name, version })
-    }
-
-    /// Everything but the source that decides about the result.
-    pub(crate) fn key(&self) -> String {
-        format!("nvrtc {}.{} {}", self.version.0, self.version.1, self.name)
+        Ok(Self { name })
     }
 
     /// Compiles one module.
@@ -60,6 +53,10 @@ impl Target {
             .map_err(|error| native_error(OP, format!("NVRTC doesn't take `{name}`"), error))?;
         program.compile(&all).map_err(|error| {
             let log = program.log().unwrap_or_default();
+            if error.0 == sys::nvrtcResult::NVRTC_ERROR_BUILTIN_OPERATION_FAILURE {
+                let message = format!("a part of NVRTC is missing; install it whole: {}", log.trim());
+                return Error::new(ErrorKind::LibraryNotFound, OP, message).with_source(error);
+            }
             native_error(OP, format!("NVRTC rejects `{name}` for {}:\n{log}", self.name), error)
         })?;
         let image = if self.name.starts_with("sm_") { program.cubin() } else { program.ptx() };

@@ -1,5 +1,9 @@
 //! Native errors as [`Error`], and the check that a library is there before anything calls it.
 
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
 use congruent_backend_api::{Error, ErrorKind, Result};
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
@@ -18,6 +22,7 @@ pub(crate) enum Library {
 impl Library {
     /// Fails with `LibraryNotFound` unless the library can be loaded. cudarc panics when it calls a missing one.
     pub(crate) fn require(self, op: &'static str) -> Result<()> {
+        let named = if self == Self::Nvrtc { named_nvrtc() } else { None };
         let present = match self {
             // SAFETY: the probe loads a library, which runs only its own initialisers.
             Self::Driver => unsafe { cudarc::driver::sys::is_culib_present() },
@@ -32,13 +37,17 @@ impl Library {
         let name = self.name();
         let cure = match self {
             Self::Driver => "install NVIDIA's driver",
-            Self::Nvrtc => "install CUDA 12 or 13, or the PyPI package nvidia-cuda-nvrtc",
+            Self::Nvrtc => {
+                "install CUDA 12 or 13, or the PyPI package nvidia-cuda-nvrtc, whose library CONGRUENT_NVRTC may name"
+            }
             Self::Cublas => "install CUDA 12 or 13, or the PyPI package nvidia-cublas",
         };
         let searched = cudarc::get_lib_name_candidates(name).join(" ");
+        let path = env::var("LD_LIBRARY_PATH").unwrap_or_default();
+        let named = named.map(|problem| format!("; {problem}")).unwrap_or_default();
         let message = format!(
-            "the library `{name}` was not found; {cure}, and make sure that the loader finds it (LD_LIBRARY_PATH); searched: \
-             {searched}"
+            "the library `{name}` was not found; {cure}, and make sure that the loader finds it; searched, in \
+             LD_LIBRARY_PATH={path} and the system's folders: {searched}{named}"
         );
         Err(Error::new(ErrorKind::LibraryNotFound, op, message))
     }
@@ -63,6 +72,29 @@ impl Library {
     }
 }
 
+/// Loads the library that the environment variable CONGRUENT_NVRTC names, once, and the part of it that it loads itself;
+/// says what is wrong with it. The loader then finds both under their own names, whatever folder they are in.
+fn named_nvrtc() -> Option<&'static str> {
+    static PROBLEM: OnceLock<Option<String>> = OnceLock::new();
+    let load = || {
+        let path = PathBuf::from(env::var_os("CONGRUENT_NVRTC").filter(|path| !path.is_empty())?);
+        let beside = path.parent().and_then(|folder| folder.read_dir().ok()).into_iter().flatten().flatten();
+        let is_part =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains("builtins.so"));
+        beside.map(|entry| entry.path()).filter(is_part).for_each(|part| drop(keep_loaded(&part)));
+        let error = keep_loaded(&path).err()?;
+        Some(format!("CONGRUENT_NVRTC={} cannot be loaded: {error}", path.display()))
+    };
+    PROBLEM.get_or_init(load).as_deref()
+}
+
+fn keep_loaded(path: &Path) -> Result<(), libloading::Error> {
+    // SAFETY: the user names the library, whose initialisers are its own.
+    let library = unsafe { libloading::Library::new(path) }?;
+    std::mem::forget(library);
+    Ok(())
+}
+
 /// Maps a driver error to its class.
 pub(crate) fn driver_error(op: &'static str, error: DriverError) -> Error {
     let (kind, message) = match error.0 {
@@ -77,8 +109,12 @@ pub(crate) fn driver_error(op: &'static str, error: DriverError) -> Error {
         | CUresult::CUDA_ERROR_INVALID_PTX
         | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
         | CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => (
-            ErrorKind::LibraryNotFound,
+            ErrorKind::DriverTooOld,
             "the driver is too old for what NVRTC compiled; update the driver, or install the NVRTC of its CUDA version",
+        ),
+        CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH | CUresult::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE => (
+            ErrorKind::DriverTooOld,
+            "libcuda is of another version than the kernel's driver; install both from one package, and restart",
         ),
         // After these the context refuses every call.
         CUresult::CUDA_ERROR_ILLEGAL_ADDRESS

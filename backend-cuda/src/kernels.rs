@@ -107,17 +107,21 @@ impl KernelModule {
         ]
     }
 
-    /// The image from the disk cache, else compiled and stored there.
-    fn image(self, arch: u32) -> Result<Vec<u8>> {
-        let target = Target::of(arch)?;
-        let (source, options) = (self.source(), self.options());
-        let key = format!("{self} {} {}\n{source}", target.key(), options.join(" "));
-        if let Some(image) = cache::load(&key) {
-            return Ok(image);
-        }
-        let image = target.compile(&self.to_string(), &source, &options)?;
-        cache::store(&key, &image);
+    /// The image in the disk cache. NVRTC is not asked, not even for its version, so that a warm start doesn't load it: an
+    /// image is good with whichever version made it, and where the driver doesn't take it, it is compiled again.
+    fn cached(self, arch: u32) -> Option<Vec<u8>> {
+        cache::load(&self.key(arch))
+    }
+
+    /// The image, compiled and stored in the disk cache.
+    fn compiled(self, arch: u32) -> Result<Vec<u8>> {
+        let image = self.compile(arch)?;
+        cache::store(&self.key(arch), &image);
         Ok(image)
+    }
+
+    fn key(self, arch: u32) -> String {
+        format!("{self} {arch} {}\n{}", self.options().join(" "), self.source())
     }
 }
 
@@ -227,8 +231,11 @@ impl Kernels {
         let loaded = match &*module {
             Some(loaded) => loaded,
             None => {
-                let image = Ptx::from_binary(wanted.image(device.arch())?);
-                let loaded = device.context().load_module(image).map_err(|error| driver_error(op, error))?;
+                let load = |image| device.context().load_module(Ptx::from_binary(image));
+                let loaded = match wanted.cached(device.arch()).map(load) {
+                    Some(Ok(loaded)) => loaded,
+                    _ => load(wanted.compiled(device.arch())?).map_err(|error| driver_error(op, error))?,
+                };
                 module.insert(loaded)
             }
         };

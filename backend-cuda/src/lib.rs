@@ -29,6 +29,7 @@
 //! # Environment
 //!
 //! `CONGRUENT_CACHE_DIR` is where compiled kernels are kept; the default is `congruent` in the user's cache directory.
+//! `CONGRUENT_NVRTC` names an NVRTC library (`…/libnvrtc.so.13`) for a system whose loader finds none.
 
 mod blas;
 mod cache;
