@@ -11,6 +11,7 @@ use crate::ops::compare::{Clamp, Compare, CompareOps, Where};
 use crate::ops::copy::{Copy, CopyOps, Fill};
 use crate::ops::matmul::{Matmul, MatmulOps};
 use crate::ops::reduce::{ArgReduce, Reduce, ReduceOps};
+use crate::ops::scan::{Scan, ScanOps};
 use crate::ops::statistic::{Statistic, StatisticOps};
 use crate::ops::unary::{Unary, UnaryOps};
 use crate::ops::{AllOps, Op};
@@ -163,6 +164,13 @@ impl<B: ReduceOps> ReduceOps for Erase<B> {
 impl<B: StatisticOps> StatisticOps for Erase<B> {
     fn statistic(&self, plan: &Statistic, x: &Erased, out: &mut Erased) -> Result<()> {
         self.0.statistic(plan, self.inner(x)?, self.inner_mut(out)?)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "a provided method that is not forwarded would lose its override")]
+impl<B: ScanOps> ScanOps for Erase<B> {
+    fn scan(&self, plan: &Scan, x: &Erased, out: &mut Erased) -> Result<()> {
+        self.0.scan(plan, self.inner(x)?, self.inner_mut(out)?)
     }
 }
 

@@ -2,7 +2,7 @@
 //! rely on. Nothing here knows a backend by name.
 //!
 //! A [`Backend`] owns [`Storage`] and implements op families: [`UnaryOps`], [`BinaryOps`], [`CompareOps`],
-//! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`MatmulOps`]; [`AllOps`] is all of them. A call is validated once,
+//! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`ScanOps`], [`MatmulOps`]; [`AllOps`] is all of them. A call is validated once,
 //! by the constructor of its plan (for example [`Reduce`](ops::reduce::Reduce)), which infers shapes, checks dtypes
 //! and brings the loops into [canonical form](Nest). A backend only executes plans: it never returns a shape error.
 //! What it does check, with the plan's `check`, is that the storages it is handed are those the plan was made for.
@@ -26,6 +26,9 @@
 //! - A sum or mean over n elements is within γ_d·Σ|x|, d = [`summation_depth`](ops::reduce::summation_depth)(n) (one
 //!   more for the mean): at most 64 terms one after another, then pairwise.
 //! - A product over n elements is within γₙ·|∏x|, in any order.
+//! - Each result of a scan is within the bound of the sum or product of the elements that enter it.
+//! - `logcumsumexp` scales its terms by a running maximum. With d = `summation_depth(n)` and r rises of the maximum, the
+//!   sum of the n exponentials is within γ₁₀₍d+r₎ of their magnitude, beside what `exp` and `ln` cost in `logsumexp`.
 //! - `matmul` is within γ_{k+3}·(|α|·|a|·|b| + |β|·|c|), element by element, in any order; for f16 and bf16 within
 //!   γ_{2k+3} of that, where |a| and |b| count as at least the smallest normal number: tensor cores cut off where others
 //!   round, and align subnormal operands as if they were normal (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior
@@ -55,16 +58,18 @@
 //!
 //! - `maximum minimum max min clamp relu` return NaN if an operand is NaN, and take −0 as less than +0.
 //! - `argmax` and `argmin` return the first NaN if there is one, else the first extreme; −0 equals +0 there.
+//! - `cummax` and `cummin` are NaN from the first NaN on.
 //! - Comparisons with NaN are false, `ne` is true. `round` takes ties to even.
 //!
 //! # Empty tensors
 //!
 //! A size of 0 works everywhere. Of no elements the sum is 0, the product 1, `any` false, `all` true, a float mean NaN;
+//! An exclusive scan begins with 0, 1, the least value (`cummax`), the greatest (`cummin`), −∞ (`logcumsumexp`).
 //! `max min argmax argmin` and an integer mean are an error, unless the result has no elements either.
 //!
 //! # Integers
 //!
-//! - `+ − ×`, powers, sums and products wrap in two's complement and are exact modulo 2ʷ, never computed in floats.
+//! - `+ − ×`, powers, sums, products and scans wrap in two's complement and are exact modulo 2ʷ, never computed in floats.
 //! - `div` truncates towards zero, `rem` has the sign of the dividend, `modulo` that of the divisor; MIN / −1 is MIN.
 //! - A zero divisor gives 0 at that element and [`ErrorKind::DivisionByZero`] from the next synchronising call.
 //! - A shift by the width or more, or by a negative count, gives 0, or the sign fill for a signed right shift.
@@ -119,6 +124,7 @@ pub use ops::compare::CompareOps;
 pub use ops::copy::CopyOps;
 pub use ops::matmul::MatmulOps;
 pub use ops::reduce::ReduceOps;
+pub use ops::scan::ScanOps;
 pub use ops::statistic::StatisticOps;
 pub use ops::unary::UnaryOps;
 pub use ops::{AllOps, Op};

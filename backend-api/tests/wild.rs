@@ -6,6 +6,7 @@ use congruent_backend_api::ops::compare::{Clamp, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce, ReduceOp};
+use congruent_backend_api::ops::scan::{Scan, ScanOp, ScanRange};
 use congruent_backend_api::ops::statistic::{Statistic, StatisticOp};
 use congruent_backend_api::ops::unary::{Unary, UnaryOp};
 use congruent_backend_api::{DType, Layout, MAX_RANK, Scalar, Shape, Slice, Source, View};
@@ -118,6 +119,13 @@ proptest! {
             if let [axis] = axes[..] {
                 let _ = ArgReduce::new(ArgReduceOp::Argmin, x_view, axis, target(DType::I64));
             }
+        }
+        let range = ScanRange { exclusive: false, reverse: same };
+        if let Ok(plan) = Scan::new(ScanOp::Max, x_view, axes.first().copied().unwrap_or(0), range, out_view) {
+            let rows = plan.rows().extent(1).map(|(low, high)| (low as i128, high as i128));
+            let span = (plan.len() as i128 - 1) * plan.strides()[1] as i128;
+            let found = rows.map(|(low, high)| (low + span.min(0), high + span.max(0)));
+            prop_assert_eq!(found, extent(&x));
         }
         // The transpose of a matrix fits it; anything else mostly does not.
         let right = if x.rank() >= 2 && same { x.permute(&(0..x.rank() as isize - 2).chain([-1, -2]).collect::<Vec<_>>()).unwrap() } else { y };

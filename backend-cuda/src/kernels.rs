@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
+use congruent_backend_api::ops::scan::ScanOp;
 use congruent_backend_api::ops::unary::UnaryOp;
 use congruent_backend_api::{DType, Op, Result};
 use cudarc::driver::{CudaFunction, CudaModule};
@@ -30,12 +31,13 @@ pub struct KernelModule {
 }
 
 /// Family names and sources, in the order of [`KernelModule::family`].
-const FAMILIES: [(&str, &str); 6] = [
+const FAMILIES: [(&str, &str); 7] = [
     ("unary", include_str!("ops/unary.cu")),
     ("binary", include_str!("ops/binary.cu")),
     ("compare", include_str!("ops/compare.cu")),
     ("copy", include_str!("ops/copy.cu")),
     ("reduce", include_str!("ops/reduce.cu")),
+    ("scan", include_str!("ops/scan.cu")),
     ("matmul", include_str!("ops/matmul.cu")),
 ];
 
@@ -78,7 +80,7 @@ impl KernelModule {
         let passes = |op: Op| match op {
             // Composed from other ops, so it has no kernel.
             Op::Statistic(_) => 0..0,
-            Op::Reduce(_) | Op::ArgReduce(_) => 0..2,
+            Op::Reduce(_) | Op::ArgReduce(_) | Op::Scan(_) => 0..2,
             _ => 0..1,
         };
         Op::all()
@@ -131,7 +133,7 @@ impl fmt::Display for KernelModule {
     }
 }
 
-/// A kernel: an op for inputs of a dtype, or the second pass of a reduction.
+/// A kernel: an op for inputs of a dtype, or the second pass of a reduction or scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
     pub(crate) op: Op,
@@ -172,7 +174,8 @@ const COMPARE: usize = BINARY + BinaryOp::ALL.len();
 const CAST: usize = COMPARE + CompareOp::ALL.len();
 const REDUCE: usize = CAST + DType::ALL.len();
 const ARG_REDUCE: usize = REDUCE + ReduceOp::ALL.len();
-const REST: usize = ARG_REDUCE + ArgReduceOp::ALL.len();
+const SCAN: usize = ARG_REDUCE + ArgReduceOp::ALL.len();
+const REST: usize = SCAN + ScanOp::ALL.len();
 const OPS: usize = REST + 6;
 
 /// A different number below `OPS` for each op that has a kernel.
@@ -184,6 +187,7 @@ fn op_index(op: Op) -> usize {
         Op::Cast(dtype) => CAST + dtype as usize,
         Op::Reduce(op) => REDUCE + op as usize,
         Op::ArgReduce(op) => ARG_REDUCE + op as usize,
+        Op::Scan(op) => SCAN + op as usize,
         Op::Clamp => REST,
         Op::Copy => REST + 1,
         Op::Fill => REST + 2,

@@ -1,6 +1,6 @@
 //! Launching: the structures that kernels take, and the one call that starts them.
 //!
-//! Each structure here has its mirror in `common.cuh`, `reduce.cu` or `matmul.cu`, with the same fields in the same
+//! Each structure here has its mirror in `common.cuh`, `reduce.cu`, `scan.cu` or `matmul.cu`, with the same fields in the same
 //! order. Where the driver can tell (CUDA 12.4), the sizes are compared when a kernel is first used.
 
 use std::ffi::c_void;
@@ -151,6 +151,27 @@ pub(crate) struct ReduceParameter {
 }
 
 impl Parameter for ReduceParameter {}
+
+/// `Scan` of `scan.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct ScanParameter {
+    pub(crate) rows: DeviceNest<2>,
+    pub(crate) x: DevicePointer,
+    pub(crate) out: DevicePointer,
+    pub(crate) partial: DevicePointer,
+    pub(crate) len: u64,
+    pub(crate) run: u64,
+    pub(crate) splits: u64,
+    pub(crate) out_stride: i64,
+    pub(crate) x_stride: i64,
+    pub(crate) lanes: u32,
+    pub(crate) outputs: u32,
+    pub(crate) columns: u32,
+    pub(crate) exclusive: u32,
+}
+
+impl Parameter for ScanParameter {}
 
 /// `Matmul` of `matmul.cu`; pairs are row and column strides.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,7 @@ use congruent_backend_api::ops::compare::{Clamp, Compare, CompareOp, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce, ReduceOp};
+use congruent_backend_api::ops::scan::{Scan, ScanOp, ScanRange};
 use congruent_backend_api::ops::statistic::{Statistic, StatisticOp};
 use congruent_backend_api::ops::unary::{Unary, UnaryOp};
 use congruent_backend_api::{DType, Error, ErrorKind, Layout, Op, Result, Scalar, Source, View};
@@ -52,6 +53,15 @@ pub enum Call {
         op: ReduceOp,
         /// Over which axes; `None` is all.
         axes: Option<Vec<isize>>,
+    },
+    /// A scan.
+    Scan {
+        /// Which.
+        op: ScanOp,
+        /// The axis.
+        axis: isize,
+        /// Which elements enter.
+        range: ScanRange,
     },
     /// A composed reduction.
     Statistic {
@@ -115,6 +125,7 @@ impl Case {
             Call::Fill(_) => Op::Fill,
             Call::Matmul { .. } => Op::Matmul,
             Call::Reduce { op, .. } => Op::Reduce(*op),
+            Call::Scan { op, .. } => Op::Scan(*op),
             Call::Statistic { op, .. } => Op::Statistic(*op),
             Call::Unary(op) => Op::Unary(*op),
             Call::Where => Op::Where,
@@ -209,6 +220,9 @@ impl Case {
             }
             Call::ArgReduce { op, axis } => {
                 backend.arg_reduce(&ArgReduce::new(*op, view(0)?, *axis, out_view)?, required(0)?, out)
+            }
+            Call::Scan { op, axis, range } => {
+                backend.scan(&Scan::new(*op, view(0)?, *axis, *range, out_view)?, required(0)?, out)
             }
             Call::Statistic { op, parameter, axes } => {
                 let plan = Statistic::new(*op, *parameter, view(0)?, axes.as_deref(), out_view)?;

@@ -20,10 +20,12 @@ use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
+use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, MatmulOps, Op, ReduceOps, Result, StatisticOps, UnaryOps,
+    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, MatmulOps, Op, ReduceOps, Result, ScanOps, StatisticOps,
+    UnaryOps,
 };
 
 /// A view of a backend as one that has a family; `None` when it has not.
@@ -38,6 +40,7 @@ pub struct Partial<B: Backend> {
     compare: Family<B, dyn CompareOps<Storage = B::Storage>>,
     copy: Family<B, dyn CopyOps<Storage = B::Storage>>,
     reduce: Family<B, dyn ReduceOps<Storage = B::Storage>>,
+    scan: Family<B, dyn ScanOps<Storage = B::Storage>>,
     statistic: Family<B, dyn StatisticOps<Storage = B::Storage>>,
     matmul: Family<B, dyn MatmulOps<Storage = B::Storage>>,
 }
@@ -53,6 +56,7 @@ impl<B: Backend> Partial<B> {
             compare: None,
             copy: None,
             reduce: None,
+            scan: None,
             statistic: None,
             matmul: None,
         }
@@ -103,6 +107,15 @@ impl<B: Backend> Partial<B> {
         Self { reduce: Some(|backend| backend), ..self }
     }
 
+    /// It has the scans.
+    #[must_use]
+    pub fn scan(self) -> Self
+    where
+        B: ScanOps,
+    {
+        Self { scan: Some(|backend| backend), ..self }
+    }
+
     /// It has the statistics.
     #[must_use]
     pub fn statistic(self) -> Self
@@ -141,6 +154,7 @@ impl<B: Backend> Backend for Partial<B> {
             Op::Compare(_) | Op::Where | Op::Clamp => self.compare.is_some(),
             Op::Copy | Op::Cast(_) | Op::Fill => self.copy.is_some(),
             Op::Reduce(_) | Op::ArgReduce(_) => self.reduce.is_some(),
+            Op::Scan(_) => self.scan.is_some(),
             Op::Statistic(_) => self.statistic.is_some(),
             Op::Matmul => self.matmul.is_some(),
         };
@@ -226,6 +240,12 @@ impl<B: Backend> ReduceOps for Partial<B> {
 
     fn arg_reduce(&self, plan: &ArgReduce, x: &B::Storage, out: &mut B::Storage) -> Result<()> {
         self.has(self.reduce, Op::ArgReduce(plan.op()), plan.dtype())?.arg_reduce(plan, x, out)
+    }
+}
+
+impl<B: Backend> ScanOps for Partial<B> {
+    fn scan(&self, plan: &Scan, x: &B::Storage, out: &mut B::Storage) -> Result<()> {
+        self.has(self.scan, Op::Scan(plan.op()), plan.dtype())?.scan(plan, x, out)
     }
 }
 

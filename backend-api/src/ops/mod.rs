@@ -5,6 +5,7 @@ pub mod compare;
 pub mod copy;
 pub mod matmul;
 pub mod reduce;
+pub mod scan;
 pub mod statistic;
 pub mod unary;
 
@@ -14,13 +15,17 @@ use compare::{CompareOp, CompareOps};
 use copy::CopyOps;
 use matmul::MatmulOps;
 use reduce::{ArgReduceOp, ReduceOp, ReduceOps};
+use scan::{ScanOp, ScanOps};
 use statistic::{StatisticOp, StatisticOps};
 use unary::{UnaryOp, UnaryOps};
 
 /// Every op family. Implemented for whatever has all of them.
-pub trait AllOps: UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + MatmulOps {}
+pub trait AllOps: UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + ScanOps + MatmulOps {}
 
-impl<B: UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + MatmulOps + ?Sized> AllOps for B {}
+impl<B: UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + ScanOps + MatmulOps + ?Sized> AllOps
+    for B
+{
+}
 
 /// Any op: what [`Backend::supports`](crate::Backend::supports) is asked about and error messages name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +48,8 @@ pub enum Op {
     Matmul,
     /// `sum prod max …`
     Reduce(ReduceOp),
+    /// `cumsum cumprod cummax …`
+    Scan(ScanOp),
     /// `var std logsumexp norm`
     Statistic(StatisticOp),
     /// `abs neg exp …`
@@ -65,6 +72,7 @@ impl Op {
             Self::Fill => "fill",
             Self::Matmul => "matmul",
             Self::Reduce(op) => op.name(),
+            Self::Scan(op) => op.name(),
             Self::Statistic(op) => op.name(),
             Self::Unary(op) => op.name(),
             Self::Where => "where",
@@ -80,6 +88,7 @@ impl Op {
             Self::Compare(_) | Self::Where | Self::Clamp => "compare",
             Self::Copy | Self::Cast(_) | Self::Fill => "copy",
             Self::Reduce(_) | Self::ArgReduce(_) | Self::Statistic(_) => "reduce",
+            Self::Scan(_) => "scan",
             Self::Matmul => "matmul",
         }
     }
@@ -91,6 +100,7 @@ impl Op {
             Self::Binary(op) => op.accepts(dtype),
             Self::Compare(op) => op.accepts(dtype),
             Self::Reduce(op) => op.accepts(dtype),
+            Self::Scan(op) => op.accepts(dtype),
             Self::Statistic(_) => dtype.is_float(),
             Self::Unary(op) => op.accepts(dtype),
             Self::ArgReduce(_) | Self::Clamp | Self::Matmul => dtype.is_number(),
@@ -108,6 +118,7 @@ impl Op {
             .chain(ReduceOp::ALL.iter().map(|&op| Self::Reduce(op)))
             .chain(ArgReduceOp::ALL.iter().map(|&op| Self::ArgReduce(op)))
             .chain(StatisticOp::ALL.iter().map(|&op| Self::Statistic(op)))
+            .chain(ScanOp::ALL.iter().map(|&op| Self::Scan(op)))
             .chain([Self::Matmul])
     }
 }

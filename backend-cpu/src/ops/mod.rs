@@ -7,5 +7,6 @@ mod copy;
 mod fold;
 mod matmul;
 mod reduce;
+mod scan;
 mod statistic;
 mod unary;

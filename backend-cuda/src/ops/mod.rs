@@ -5,6 +5,7 @@ mod compare;
 mod copy;
 mod matmul;
 mod reduce;
+mod scan;
 mod statistic;
 mod unary;
 

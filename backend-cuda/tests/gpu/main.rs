@@ -10,5 +10,6 @@ mod copy;
 mod cost;
 mod matmul;
 mod reduce;
+mod scan;
 mod support;
 mod unary;

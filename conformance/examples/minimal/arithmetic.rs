@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
 use congruent_backend_api::ops::reduce::ReduceOp;
+use congruent_backend_api::ops::scan::ScanOp;
 use congruent_backend_api::ops::unary::UnaryOp;
 use congruent_backend_api::{DType, Scalar, bf16, f16};
 use core_math as cr;
@@ -279,6 +280,33 @@ pub(crate) fn accumulate(op: ReduceOp, dtype: DType, values: &[Scalar]) -> Scala
         ReduceOp::Mean => Scalar::Int((integers().map(i128::from).sum::<i128>() / count.max(1) as i128) as i64),
         ReduceOp::Prod => Scalar::Int(integers().fold(1, i64::wrapping_mul)),
         ReduceOp::Sum => Scalar::Int(integers().fold(0, i64::wrapping_add)),
+    }
+}
+
+/// The result of a scan where these values enter.
+pub(crate) fn scan(op: ScanOp, dtype: DType, values: &[Scalar]) -> Scalar {
+    let float = dtype.is_float();
+    let limits = match dtype {
+        DType::I64 => [i64::MIN, i64::MAX],
+        DType::I32 => [i32::MIN.into(), i32::MAX.into()],
+        DType::U32 => [0, u32::MAX.into()],
+        _ => [0, u8::MAX.into()],
+    };
+    match op {
+        ScanOp::Max if values.is_empty() && float => Scalar::Float(f64::NEG_INFINITY),
+        ScanOp::Min if values.is_empty() && float => Scalar::Float(f64::INFINITY),
+        ScanOp::Max if values.is_empty() => Scalar::Int(limits[0]),
+        ScanOp::Min if values.is_empty() => Scalar::Int(limits[1]),
+        ScanOp::Max => accumulate(ReduceOp::Max, dtype, values),
+        ScanOp::Min => accumulate(ReduceOp::Min, dtype, values),
+        ScanOp::Prod => accumulate(ReduceOp::Prod, dtype, values),
+        ScanOp::Sum => accumulate(ReduceOp::Sum, dtype, values),
+        ScanOp::LogSumExp => {
+            let values = values.iter().copied();
+            let max = values.clone().reduce(|a, b| extreme(a, b, true)).map_or(f64::NEG_INFINITY, |max| max.to_f64());
+            let terms: Vec<f64> = values.map(|x| (x.to_f64() - max).exp()).collect();
+            Scalar::Float(if max.is_finite() { max + pairwise(&terms).ln() } else { max })
+        }
     }
 }
 

@@ -8,14 +8,15 @@ use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce};
+use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::ops::statistic::StatisticOps;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
     Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, MatmulOps, Nest, Op, Operand,
-    ReduceOps, Result, Scalar, Storage, UnaryOps, check_transfer,
+    ReduceOps, Result, Scalar, ScanOps, Storage, UnaryOps, check_transfer,
 };
 
-use crate::arithmetic::{accumulate, better, binary, cast, compare, decode, encode, extreme, product, unary};
+use crate::arithmetic::{accumulate, better, binary, cast, compare, decode, encode, extreme, product, scan, unary};
 
 /// The backend.
 #[derive(Debug)]
@@ -248,6 +249,23 @@ impl ReduceOps for Minimal {
                 if wins || ties { index } else { best }
             });
             out.set(to, Scalar::Int(best as i64));
+        }
+        Ok(())
+    }
+}
+
+impl ScanOps for Minimal {
+    fn scan(&self, plan: &Scan, x: &Memory, out: &mut Memory) -> Result<()> {
+        plan.check(x, out)?;
+        let [out_stride, x_stride] = plan.strides();
+        for [to, from] in visits(plan.rows()) {
+            let mut values = Vec::new();
+            for position in 0..plan.len() as isize {
+                let entering = values.len();
+                values.push(x.value(from.wrapping_add_signed(position * x_stride)));
+                let values = if plan.exclusive() { &values[..entering] } else { &values };
+                out.set(to.wrapping_add_signed(position * out_stride), scan(plan.op(), plan.dtype(), values));
+            }
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ pub(super) struct Call<'a> {
     /// The output view, in the order of the operands' values.
     pub(super) view: Layout,
     pub(super) operands: Vec<Values<'a>>,
-    /// α and β, or the parameter.
+    /// α and β, or the parameter, or 1 for an exclusive scan.
     pub(super) factors: (f64, f64),
 }
 
@@ -29,6 +29,8 @@ pub(super) enum Values<'a> {
     /// For element (i, j) of each output matrix, row i of the left operand or column j of the right one, which the view
     /// has as rows.
     Matrix { storage: &'a Held, view: Layout, rows: usize, columns: usize, inner: usize, left: bool },
+    /// For each element of a row of a scan, the row up to and with that element.
+    Prefix { storage: &'a Held, view: Layout, len: usize },
     /// One value.
     Scalar(Scalar),
     /// In the output.
@@ -37,6 +39,8 @@ pub(super) enum Values<'a> {
 
 /// Beyond this many values a reduced group keeps its correct result: laws about long sums would take too long.
 const LONGEST_GROUP: usize = 1 << 17;
+/// The same for the rows of scans, which enter once for each element.
+const LONGEST_ROW: usize = 1 << 11;
 
 impl Faulty {
     /// Runs a call, with the fault if it touches the op. `run` is the correct call, or one with changed layouts.
@@ -67,7 +71,9 @@ impl Faulty {
             Kind::Special(Special::InputChanged) => {
                 run(out)?;
                 let first_stored = call.operands.iter().find_map(|operand| match operand {
-                    Values::Stored { storage, .. } | Values::Matrix { storage, .. } => Some(storage),
+                    Values::Stored { storage, .. }
+                    | Values::Matrix { storage, .. }
+                    | Values::Prefix { storage, .. } => Some(storage),
                     Values::Scalar(_) | Values::Output => None,
                 });
                 let storage = first_stored.and_then(|storage| storage.try_write());
@@ -118,7 +124,11 @@ impl Faulty {
         run: impl Fn(&mut Erased) -> Result<()>,
         function: impl Fn(&Element<'_>) -> Option<Scalar>,
     ) -> Result<()> {
-        let long = |operand: &Values<'_>| matches!(operand, Values::Stored { group, .. } if *group > LONGEST_GROUP);
+        let long = |operand: &Values<'_>| match operand {
+            Values::Stored { group, .. } => *group > LONGEST_GROUP,
+            Values::Prefix { len, .. } => *len > LONGEST_ROW,
+            _ => false,
+        };
         if call.operands.iter().any(long) {
             return run(out);
         }
@@ -158,6 +168,14 @@ impl Faulty {
                 group: *group,
                 index: |index, _| index,
                 sizes: [1; 2],
+                growing: false,
+            },
+            Values::Prefix { storage, view, len } => Gathered {
+                values: values(&self.peek(&storage.read())?, view),
+                group: *len,
+                index: |index, [len, _]| index / len,
+                sizes: [*len, 1],
+                growing: true,
             },
             Values::Matrix { storage, view, rows, columns, inner, left } => Gathered {
                 values: values(&self.peek(&storage.read())?, view),
@@ -169,11 +187,18 @@ impl Faulty {
                     |index, [rows, columns]| index / (rows * columns) * columns + index % columns
                 },
                 sizes: [*rows, *columns],
+                growing: false,
             },
-            Values::Scalar(scalar) => Gathered { values: vec![*scalar], group: 1, index: |_, _| 0, sizes: [1; 2] },
-            Values::Output => {
-                Gathered { values: values(old, &call.view), group: 1, index: |index, _| index, sizes: [1; 2] }
+            Values::Scalar(scalar) => {
+                Gathered { values: vec![*scalar], group: 1, index: |_, _| 0, sizes: [1; 2], growing: false }
             }
+            Values::Output => Gathered {
+                values: values(old, &call.view),
+                group: 1,
+                index: |index, _| index,
+                sizes: [1; 2],
+                growing: false,
+            },
         })
     }
 
@@ -217,13 +242,16 @@ struct Gathered {
     group: usize,
     index: fn(usize, [usize; 2]) -> usize,
     sizes: [usize; 2],
+    /// Whether of a group only what is not after the element enters.
+    growing: bool,
 }
 
 impl Gathered {
     /// The values that enter element `index` of the output.
     fn values(&self, index: usize) -> Vec<Scalar> {
         let start = (self.index)(index, self.sizes) * self.group;
-        self.values[start..start + self.group].to_vec()
+        let len = if self.growing { index % self.group + 1 } else { self.group };
+        self.values[start..start + len].to_vec()
     }
 }
 

@@ -122,10 +122,10 @@ struct Element<'a> {
     dtype: DType,
     /// The dtype of the output.
     out: DType,
-    /// The values that enter, for each operand: one for an elementwise op, a group for a reduction, the terms of the
-    /// inner product for `matmul`.
+    /// The values that enter, for each operand: one for an elementwise op, a group for a reduction, the row up to the
+    /// element for a scan, the terms of the inner product for `matmul`.
     operands: &'a [Vec<Scalar>],
-    /// α and β of `matmul`, the parameter of a statistic.
+    /// α and β of `matmul`, the parameter of a statistic, 1 for an exclusive scan.
     factors: (f64, f64),
     /// The old value.
     old: Scalar,

@@ -5,11 +5,12 @@ use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
+use congruent_backend_api::ops::scan::{Scan, ScanRange};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    BinaryOps, CompareOps, CopyOps, DType, Layout, MatmulOps, Op, ReduceOps, Result, StatisticOps, Storage, UnaryOps,
-    View,
+    BinaryOps, CompareOps, CopyOps, DType, Layout, MatmulOps, Op, ReduceOps, Result, ScanOps, StatisticOps, Storage,
+    UnaryOps, View,
 };
 
 use super::call::{Call, Values, of_nest, source};
@@ -151,6 +152,27 @@ impl ReduceOps for Faulty {
         let operands = vec![Values::Stored { storage: x, view: layout, group: plan.len() }];
         let call = Call { op, dtype, view, operands, factors: (1.0, 0.0) };
         self.run(&call, out, |out| self.inner.arg_reduce(&changed, &x.read(), out))
+    }
+}
+
+impl ScanOps for Faulty {
+    fn scan(&self, plan: &Scan, x: &Held, out: &mut Held) -> Result<()> {
+        let (op, dtype, rows) = (Op::Scan(plan.op()), plan.dtype(), plan.rows());
+        let whole = |operand: usize| {
+            let sizes = [rows.sizes(), &[plan.len()]].concat();
+            let strides = [rows.strides(operand), &[plan.strides()[operand]]].concat();
+            Layout::new("fault", &sizes, &strides, rows.offset(operand))
+        };
+        let (view, layout) = (whole(0)?, self.layout(op, dtype, whole(1)?, Some(x)));
+        let range = ScanRange { exclusive: plan.exclusive(), reverse: false };
+        let over = |layout| View { dtype, layout };
+        let changed = match self.fault.kind {
+            Kind::Input(_) => Scan::new(plan.op(), over(&layout), -1, range, over(&view))?,
+            _ => *plan,
+        };
+        let operands = vec![Values::Prefix { storage: x, view: layout, len: plan.len() }];
+        let call = Call { op, dtype, view, operands, factors: (plan.exclusive().into(), 0.0) };
+        self.run(&call, out, |out| self.inner.scan(&changed, &x.read(), out))
     }
 }
 

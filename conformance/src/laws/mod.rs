@@ -8,6 +8,7 @@ mod functions;
 mod layout;
 mod memory;
 mod order;
+mod scan;
 mod state;
 
 use std::sync::Arc;
@@ -71,6 +72,10 @@ pub const LAWS: &[Law] = &[
     Law { name: "reversals, permutations and cuts undone = id", test: layout::there_and_back },
     Law { name: "reordering kept axes reorders, reduced axes does nothing", test: layout::equivariance },
     Law { name: "broadcast = written out", test: layout::broadcast },
+    Law { name: "the last running sum is the sum, of whole numbers", test: scan::last_is_whole },
+    Law { name: "a scan in reverse is a scan of the reversed axis, reversed", test: scan::reverse },
+    Law { name: "an exclusive scan is the inclusive one, shifted", test: scan::exclusive },
+    Law { name: "a scan goes on where its first part ended", test: scan::parts },
     Law { name: "three runs give the same bits", test: state::determinism },
     Law { name: "a chain of 100 ops = one op at a time", test: state::chain },
     Law { name: "four threads give the bits of one", test: state::threads },

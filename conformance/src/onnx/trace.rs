@@ -7,6 +7,7 @@ use congruent_backend_api::erase::AnyBackend;
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
+use congruent_backend_api::ops::scan::{ScanOp, ScanRange};
 use congruent_backend_api::ops::statistic::StatisticOp;
 use congruent_backend_api::ops::unary::UnaryOp;
 use congruent_backend_api::{DType, Op, Scalar};
@@ -110,6 +111,12 @@ impl Trace {
     pub(super) fn position(&self, op: ArgReduceOp, x: &Tensor, axis: isize, keepdim: bool) -> Lowered<Tensor> {
         defined(Op::ArgReduce(op), x.dtype())?;
         Ok(self.record(Call::ArgReduce { op, axis }, &[x.into()], None, x.arg_reduce(op, axis, keepdim)?))
+    }
+
+    /// A scan along an axis.
+    pub(super) fn scan(&self, op: ScanOp, x: &Tensor, axis: isize, range: ScanRange) -> Lowered<Tensor> {
+        defined(Op::Scan(op), x.dtype())?;
+        Ok(self.record(Call::Scan { op, axis, range }, &[x.into()], None, x.scan(op, axis, range)?))
     }
 
     /// A composed reduction.

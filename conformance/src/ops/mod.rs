@@ -7,6 +7,7 @@ pub mod compare;
 pub mod copy;
 pub mod matmul;
 pub mod reduce;
+pub mod scan;
 pub mod statistic;
 pub mod unary;
 
@@ -43,6 +44,7 @@ pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
         Op::Cast(to) => copy::copies(dtype, to, draw),
         Op::Reduce(op) => reduce::reductions(op, dtype, draw),
         Op::ArgReduce(op) => reduce::arg_reductions(op, dtype, draw),
+        Op::Scan(op) => scan::cases(op, dtype, draw),
         Op::Statistic(op) => statistic::cases(op, dtype, draw),
         Op::Matmul => matmul::cases(dtype, draw),
     }
@@ -67,6 +69,7 @@ pub fn expect_of(case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
         Call::Copy => copy::expect_copy(case),
         Call::Reduce { op, axes } => reduce::expect(*op, axes.as_deref(), case, arithmetic),
         Call::ArgReduce { op, axis } => reduce::expect_position(*op, *axis, case),
+        Call::Scan { op, axis, range } => scan::expect(*op, *axis, *range, case, arithmetic),
         Call::Statistic { op, parameter, axes } => statistic::expect(*op, *parameter, axes.as_deref(), case),
         Call::Matmul { alpha, beta } => matmul::expect(*alpha, *beta, case, arithmetic),
     }

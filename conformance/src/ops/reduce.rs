@@ -175,7 +175,11 @@ fn float(op: ReduceOp, dtype: DType, values: &[f64], arithmetic: Arithmetic) -> 
             let extreme = values.iter().copied().reduce(|a, b| extreme(a, b, op == ReduceOp::Max));
             Expect::exact(dtype, extreme.unwrap_or(f64::NAN))
         }
-        ReduceOp::Prod => product(dtype, values, arithmetic),
+        ReduceOp::Prod => {
+            let mut product = Product::new(arithmetic.accumulator(dtype));
+            values.iter().for_each(|&x| product.push(x));
+            product.expect(dtype)
+        }
         ReduceOp::Mean => {
             let count = values.len() as f64;
             let sum = Sum::with(arithmetic.accumulator(dtype), values);
@@ -193,7 +197,7 @@ fn float(op: ReduceOp, dtype: DType, values: &[f64], arithmetic: Arithmetic) -> 
     }
 }
 
-/// A sum with what its error bound needs.
+/// A sum with what its error bound needs, taken in value by value.
 pub(super) struct Sum {
     /// The format in which a backend accumulates.
     pub(super) format: Format,
@@ -201,12 +205,14 @@ pub(super) struct Sum {
     pub(super) value: Dd,
     /// Σ|x|.
     pub(super) magnitude: f64,
-    /// Whether a term is NaN, or infinities of both signs meet.
-    nan: bool,
     /// Σ|x| of the finite terms.
     finite: f64,
-    /// The most roundings a term may pass through, for γ.
-    pub(super) roundings: f64,
+    /// A NaN, +∞ and −∞ among the terms.
+    special: [bool; 3],
+    count: usize,
+    nonzero: usize,
+    /// The lowest bit that is set in a finite term.
+    lowest: f64,
 }
 
 impl Sum {
@@ -217,32 +223,63 @@ impl Sum {
 
     /// The sum of values that are accumulated in a format.
     fn with(format: Format, values: &[f64]) -> Self {
-        let value = values.iter().fold(Dd::default(), |sum, &x| sum + x.into());
-        let magnitude = values.iter().map(|x| x.abs()).sum::<f64>();
-        let infinite = |sign: f64| values.contains(&(sign * f64::INFINITY));
-        let nan = values.iter().any(|x| x.is_nan()) || infinite(1.0) && infinite(-1.0);
-        let finite = values.iter().map(|x| x.abs()).filter(|x| x.is_finite()).sum::<f64>();
-        let nonzero = values.iter().filter(|&&x| x != 0.0).count();
-        let depth = summation_depth(values.len()).min(nonzero.saturating_sub(1));
-        let roundings = if exact(format, values, magnitude) { 0.0 } else { depth as f64 };
-        Self { format, value, magnitude, nan, finite, roundings }
+        let mut sum = Self::new(format);
+        values.iter().for_each(|&x| sum.push(x));
+        sum
+    }
+
+    /// The sum of no values.
+    pub(super) fn new(format: Format) -> Self {
+        let value = Dd::default();
+        Self {
+            format,
+            value,
+            magnitude: 0.0,
+            finite: 0.0,
+            special: [false; 3],
+            count: 0,
+            nonzero: 0,
+            lowest: f64::INFINITY,
+        }
+    }
+
+    /// Takes in a value.
+    pub(super) fn push(&mut self, x: f64) {
+        self.value = self.value + x.into();
+        self.magnitude += x.abs();
+        self.count += 1;
+        self.nonzero += usize::from(x != 0.0);
+        if x.is_finite() {
+            self.finite += x.abs();
+            self.lowest = if x == 0.0 { self.lowest } else { self.lowest.min(lowest_bit(x)) };
+        }
+        for (special, is) in self.special.iter_mut().zip([x.is_nan(), x == f64::INFINITY, x == f64::NEG_INFINITY]) {
+            *special |= is;
+        }
+    }
+
+    /// The most roundings a term may pass through, for γ.
+    pub(super) fn roundings(&self) -> f64 {
+        let depth = summation_depth(self.count).min(self.nonzero.saturating_sub(1));
+        let exact = self.special.contains(&true) || fits(self.format, self.lowest, self.magnitude);
+        if exact { 0.0 } else { depth as f64 }
     }
 
     /// γ·Σ|x|, with a last term for the oracle's own rounding.
     pub(super) fn bound(&self) -> f64 {
-        gamma(self.roundings, self.format.unit()) * self.magnitude * (1.0 + exp2(-40))
+        gamma(self.roundings(), self.format.unit()) * self.magnitude * (1.0 + exp2(-40))
     }
 
     /// What errors that are independent of each other add up to, but for one sum in many: 8·√n·u·Σ|x|, on data whose terms
     /// cancel. (On terms of one sign roundings are not independent.)
     pub(super) fn likely(&self) -> f64 {
         let cancels = self.value.hi.abs() <= self.magnitude / 4.0;
-        if cancels { 8.0 * self.roundings.sqrt() * self.format.unit() * self.magnitude } else { f64::INFINITY }
+        if cancels { 8.0 * self.roundings().sqrt() * self.format.unit() * self.magnitude } else { f64::INFINITY }
     }
 
     /// `value` within `bound`, unless infinities or an overflow of partial sums decide.
     pub(super) fn expect(&self, value: Dd, bound: f64) -> Expect {
-        if self.nan {
+        if self.special[0] || self.special[1] && self.special[2] {
             return Expect::Nan;
         }
         // Finite terms that overflow on their own may meet an infinity of the other sign.
@@ -254,14 +291,14 @@ impl Sum {
 /// Whether any order of summation is exact: all values are multiples of one power of two, and their magnitudes add up
 /// to at most 2^p of it.
 pub(super) fn exact(format: Format, values: &[f64], magnitude: f64) -> bool {
-    let mut unit = f64::INFINITY;
-    for &value in values.iter().filter(|&&value| value != 0.0) {
-        if !value.is_finite() {
-            return true;
-        }
-        unit = unit.min(lowest_bit(value));
-    }
-    magnitude == 0.0 || magnitude <= unit * exp2(format.precision)
+    let nonzero = values.iter().filter(|&&value| value != 0.0);
+    let special = nonzero.clone().any(|value| !value.is_finite());
+    special || fits(format, nonzero.map(|&value| lowest_bit(value)).fold(f64::INFINITY, f64::min), magnitude)
+}
+
+/// Whether multiples of `lowest` whose magnitudes add up to `magnitude` have exact sums in a format.
+fn fits(format: Format, lowest: f64, magnitude: f64) -> bool {
+    magnitude == 0.0 || magnitude <= lowest * exp2(format.precision)
 }
 
 /// The lowest set bit of a finite nonzero value, as a power of two.
@@ -272,39 +309,61 @@ fn lowest_bit(value: f64) -> f64 {
     exp2(scale + significand.trailing_zeros() as i32)
 }
 
-fn product(dtype: DType, values: &[f64], arithmetic: Arithmetic) -> Expect {
-    let format = arithmetic.accumulator(dtype);
-    if values.iter().any(|x| x.is_nan()) {
-        return Expect::Nan;
+/// A product with what its error bound needs, taken in value by value.
+pub(super) struct Product {
+    format: Format,
+    value: Dd,
+    /// A partial product lies between the products of the factors below 1 and of those above. Logarithms do not overflow.
+    rise: f64,
+    fall: f64,
+    /// A NaN, an infinity and a zero among the factors.
+    special: [bool; 3],
+    sign: f64,
+    /// Factors that may round.
+    factors: usize,
+}
+
+impl Product {
+    /// The product of no values.
+    pub(super) fn new(format: Format) -> Self {
+        Self { format, value: 1.0.into(), rise: 0.0, fall: 0.0, special: [false; 3], sign: 1.0, factors: 0 }
     }
-    // A partial product lies between the products of the factors below 1 and of those above. Logarithms do not overflow.
-    let logs = values.iter().filter(|&&x| x != 0.0).map(|x| x.abs().log2());
-    let (mut rise, mut fall) = (0.0, 0.0);
-    for log in logs {
-        if log > 0.0 { rise += log } else { fall += log }
+
+    /// Takes in a value.
+    pub(super) fn push(&mut self, x: f64) {
+        for (special, is) in self.special.iter_mut().zip([x.is_nan(), x.is_infinite(), x == 0.0]) {
+            *special |= is;
+        }
+        if x != 0.0 && !x.is_nan() {
+            let log = x.abs().log2();
+            if log > 0.0 { self.rise += log } else { self.fall += log }
+        }
+        self.value = self.value * x.into();
+        self.sign *= x.signum();
+        self.factors += usize::from(x.abs() != 1.0);
     }
-    let zero = values.contains(&0.0);
-    if values.iter().any(|x| x.is_infinite()) {
-        // Underflow to zero before the infinity would give NaN.
-        let safe = fall > f64::from(format.min_exponent) + 1.0;
-        let product: f64 = values.iter().map(|x| x.signum()).product();
-        return match (zero, safe) {
-            (true, _) => Expect::Nan,
-            (false, true) => Expect::exact(dtype, product * f64::INFINITY),
-            (false, false) => Expect::Any,
-        };
+
+    /// What the product may be in `dtype`.
+    pub(super) fn expect(&self, dtype: DType) -> Expect {
+        let (format, [nan, infinite, zero]) = (self.format, self.special);
+        if nan {
+            return Expect::Nan;
+        }
+        // Underflow to zero before an infinity would give NaN.
+        let low = self.fall <= f64::from(format.min_exponent) + 1.0;
+        let high = self.rise >= f64::from(format.max_exponent) - 1.0;
+        match (infinite, zero) {
+            (true, true) => Expect::Nan,
+            (true, false) if low => Expect::Any,
+            (true, false) => Expect::exact(dtype, self.sign * f64::INFINITY),
+            (false, true) if !high => Expect::near(Dd::default(), 0.0),
+            (false, _) if high || low => Expect::Any,
+            (false, _) => {
+                let bound = gamma(self.factors.saturating_sub(1) as f64, format.unit()) * self.value.hi.abs();
+                Expect::near(self.value, bound * (1.0 + exp2(-40)))
+            }
+        }
     }
-    if rise >= f64::from(format.max_exponent) - 1.0 || fall <= f64::from(format.min_exponent) + 1.0 {
-        return if zero && rise < f64::from(format.max_exponent) - 1.0 {
-            Expect::near(Dd::default(), 0.0)
-        } else {
-            Expect::Any
-        };
-    }
-    let value = values.iter().fold(Dd::from(1.0), |product, &x| product * x.into());
-    let ones = values.iter().filter(|x| x.abs() == 1.0).count();
-    let factors = values.len().saturating_sub(ones + 1) as f64;
-    Expect::near(value, gamma(factors, format.unit()) * value.hi.abs() * (1.0 + exp2(-40)))
 }
 
 #[cfg(test)]
@@ -346,7 +405,8 @@ mod tests {
         );
         assert_eq!(float(ReduceOp::Mean, DType::F32, &[], Arithmetic::default()), Expect::Nan);
         assert_eq!(float(ReduceOp::Prod, DType::F32, &[], Arithmetic::default()), Expect::near(1.0.into(), 0.0));
-        assert_eq!(product(DType::F32, &[0.0, f64::INFINITY], Arithmetic::default()), Expect::Nan);
+        let product = |values: &[f64]| float(ReduceOp::Prod, DType::F32, values, Arithmetic::default());
+        assert_eq!(product(&[0.0, f64::INFINITY]), Expect::Nan);
     }
 
     #[test]

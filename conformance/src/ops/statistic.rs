@@ -82,8 +82,6 @@ pub fn expect(op: StatisticOp, parameter: f64, axes: Option<&[isize]>, case: &Ca
 }
 
 fn logsumexp(dtype: DType, values: &[f64]) -> Expect {
-    let format = Format::of(dtype).map_or(Format::F64, Format::accumulator);
-    let (u, tiny) = (format.unit(), format.tiny());
     let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if max.is_infinite() {
         return Expect::exact(dtype, max);
@@ -93,8 +91,15 @@ fn logsumexp(dtype: DType, values: &[f64]) -> Expect {
     // Rounding x − max moves its exponential by u·|x − max|, weighted by its share of the sum.
     let shifts: f64 =
         terms.iter().zip(values).map(|(term, x)| if *term > 0.0 { term * (x - max).abs() } else { 0.0 }).sum();
-    let depth = summation_depth(values.len()) as f64;
-    let relative = u * shifts / sum + 2.0 * EXP * u + gamma(depth, u) + terms.len() as f64 * tiny;
+    log_of_terms(dtype, max, sum, shifts, values.len(), summation_depth(values.len()) as f64)
+}
+
+/// ln Σ e^(x − max) + max over `count` terms: `sum` is Σ e^(x − max), `shifts` Σ |x − max| e^(x − max), and a term passes
+/// through as many `roundings`.
+pub(super) fn log_of_terms(dtype: DType, max: f64, sum: f64, shifts: f64, count: usize, roundings: f64) -> Expect {
+    let format = Format::of(dtype).map_or(Format::F64, Format::accumulator);
+    let (u, tiny) = (format.unit(), format.tiny());
+    let relative = u * shifts / sum + 2.0 * EXP * u + gamma(roundings, u) + count as f64 * tiny;
     let log = cr::log(sum);
     let y = log + max;
     let bound = relative + 2.0 * LOG * u * (log.abs() + relative) + u * (y.abs() + relative) + tiny;

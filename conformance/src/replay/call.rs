@@ -2,6 +2,7 @@
 
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{Reduce, ReduceOp};
+use congruent_backend_api::ops::scan::ScanRange;
 use congruent_backend_api::ops::statistic::StatisticOp;
 use congruent_backend_api::{DType, Error, Op, Scalar, Shape};
 
@@ -98,6 +99,13 @@ impl Given {
             Op::Reduce(op) => {
                 let axes = self.axes()?;
                 self.reduction(Call::Reduce { op, axes })?
+            }
+            Op::Scan(op) => {
+                let axis = self.args.required("axis")?.signed()?;
+                let mut flag = |name| self.args.optional(name).map_or(Ok(false), |node| node.truth());
+                let range = ScanRange { exclusive: flag("exclusive")?, reverse: flag("reverse")? };
+                let Some(Operand::Tensor(x)) = self.operands.first() else { return Err(self.lacks(0).into()) };
+                (Call::Scan { op, axis, range }, x.dtype, *x.layout.shape())
             }
             Op::Statistic(op) => {
                 let (axes, parameter) = (self.axes()?, self.parameter(op)?);

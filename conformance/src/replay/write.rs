@@ -64,6 +64,9 @@ fn args(case: &Case) -> Value {
     match &case.call {
         Call::ArgReduce { axis, .. } => json!({ "axis": axis, "keepdim": keepdim }),
         Call::Reduce { axes, .. } => json!({ "axes": axes, "keepdim": keepdim }),
+        Call::Scan { axis, range, .. } => {
+            json!({ "axis": axis, "exclusive": range.exclusive, "reverse": range.reverse })
+        }
         Call::Statistic { op, parameter, axes } => {
             let mut args = json!({ "axes": axes, "keepdim": keepdim });
             let parameter = scalar_json(DType::F64, Scalar::Float(*parameter));

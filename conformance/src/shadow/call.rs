@@ -5,6 +5,7 @@ use std::ops::Range;
 use congruent_backend_api::erase::{AnyBackend, Erased};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
+use congruent_backend_api::ops::scan::{Scan, ScanRange};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::{DType, Elementwise, Layout, Nest, Op, Operand, Result, Scalar, Storage};
 
@@ -73,6 +74,25 @@ impl Planned {
             inputs: vec![Source::Tensor(plan.dtype(), x)],
             out: walked(plan.kept(), 0)?,
             out_dtype: DType::I64,
+        })
+    }
+
+    pub(super) fn scan(plan: &Scan) -> Result<Self> {
+        let (op, rows) = (plan.op(), plan.rows());
+        let layout = |operand: usize| {
+            let sizes = [rows.sizes(), &[plan.len()]].concat();
+            let strides = [rows.strides(operand), &[plan.strides()[operand]]].concat();
+            Layout::new("shadow", &sizes, &strides, rows.offset(operand))
+        };
+        // A scan in reverse is planned as one over reversed axes.
+        let range = ScanRange { exclusive: plan.exclusive(), reverse: false };
+        Ok(Self {
+            op: Op::Scan(op),
+            dtype: plan.dtype(),
+            call: Call::Scan { op, axis: rows.rank() as isize, range },
+            inputs: vec![Source::Tensor(plan.dtype(), layout(1)?)],
+            out: layout(0)?,
+            out_dtype: plan.dtype(),
         })
     }
 

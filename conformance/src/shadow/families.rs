@@ -6,10 +6,11 @@ use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
+use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, MatmulOps, Op, ReduceOps, Result, StatisticOps, UnaryOps,
+    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, MatmulOps, Op, ReduceOps, Result, ScanOps, StatisticOps, UnaryOps,
 };
 
 use super::call::Planned;
@@ -91,6 +92,15 @@ impl ReduceOps for Shadow {
         let planned = Planned::arg_reduce(plan)?;
         let op = planned.op;
         self.step(&planned, &[Some(x)], out, |backend, x, out| backend.arg_reduce(plan, tensor(op, x[0])?, out))
+    }
+}
+
+impl ScanOps for Shadow {
+    fn scan(&self, plan: &Scan, x: &Pair, out: &mut Pair) -> Result<()> {
+        plan.check(x, out)?;
+        let planned = Planned::scan(plan)?;
+        let op = planned.op;
+        self.step(&planned, &[Some(x)], out, |backend, x, out| backend.scan(plan, tensor(op, x[0])?, out))
     }
 }
 

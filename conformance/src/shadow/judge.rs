@@ -82,7 +82,7 @@ fn values(case: &Case, ran: &[Ran<'_>; 2], limit: usize) -> Option<Finding> {
     differing.into_iter().find_map(|index| {
         let allowed = match &whole {
             Some(whole) => whole.get(index).copied(),
-            None => expect(&element(case, index)?).first().copied(),
+            None => expect(&element(case, index)?).last().copied(),
         };
         disagreement(case, index, [a[index], b[index]], &allowed?)
     })
@@ -124,7 +124,7 @@ fn farthest(dtype: DType, a: &[u64], b: &[u64], mut differing: Vec<usize>) -> Ve
     chosen
 }
 
-/// The case of one element of the output alone.
+/// The case of one element of the output alone; for a scan, of the elements up to it.
 fn element(case: &Case, index: usize) -> Option<Case> {
     let shape = case.out.layout.shape();
     let mut rest = index;
@@ -134,6 +134,10 @@ fn element(case: &Case, index: usize) -> Option<Case> {
         rest /= size;
     }
     let rank = at.len();
+    let scanned = match case.call {
+        Call::Scan { axis, .. } => usize::try_from(axis).ok(),
+        _ => None,
+    };
     let inputs = case.inputs.iter().enumerate().map(|(operand, input)| {
         let Input::Tensor(tensor) = input else { return Some(input.clone()) };
         // The axes of an input that are the output's; a product's left operand has its rows, the right its columns.
@@ -142,18 +146,23 @@ fn element(case: &Case, index: usize) -> Option<Case> {
             (Call::Matmul { .. }, _) => (0..rank - 2).chain([rank - 1]).collect(),
             _ => (0..rank).collect(),
         };
-        Some(Input::Tensor(narrow(tensor, &axes, &at)?))
+        Some(Input::Tensor(narrow(tensor, &axes, &at, scanned)?))
     });
     let inputs = inputs.collect::<Option<_>>()?;
-    Some(Case { call: case.call.clone(), inputs, out: narrow(&case.out, &(0..rank).collect::<Vec<_>>(), &at)? })
+    Some(Case {
+        call: case.call.clone(),
+        inputs,
+        out: narrow(&case.out, &(0..rank).collect::<Vec<_>>(), &at, scanned)?,
+    })
 }
 
-/// A compact copy of a view with each of `axes` cut down to one coordinate.
-fn narrow(tensor: &HostTensor, axes: &[usize], at: &[usize]) -> Option<HostTensor> {
+/// A compact copy of a view with each of `axes` cut down to one coordinate, the scanned one after it.
+fn narrow(tensor: &HostTensor, axes: &[usize], at: &[usize], scanned: Option<usize>) -> Option<HostTensor> {
     let mut layout = tensor.layout;
     for &axis in axes {
-        let start = at[axis] as isize;
-        layout = layout.slice(axis as isize, Slice { start: Some(start), stop: Some(start + 1), step: 1 }).ok()?;
+        let last = at[axis] as isize;
+        let start = if scanned == Some(axis) { 0 } else { last };
+        layout = layout.slice(axis as isize, Slice { start: Some(start), stop: Some(last + 1), step: 1 }).ok()?;
     }
     let shape = Shape::new("shadow", layout.shape()).ok()?;
     let bytes = vec![0; layout.count() * tensor.dtype.size()];

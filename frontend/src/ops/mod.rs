@@ -7,6 +7,7 @@ mod copy;
 mod join;
 mod matmul;
 mod reduce;
+mod scan;
 mod statistic;
 mod unary;
 
@@ -14,5 +15,6 @@ pub use congruent_backend_api::ops::Op;
 pub use congruent_backend_api::ops::binary::BinaryOp;
 pub use congruent_backend_api::ops::compare::CompareOp;
 pub use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
+pub use congruent_backend_api::ops::scan::{ScanOp, ScanRange};
 pub use congruent_backend_api::ops::statistic::StatisticOp;
 pub use congruent_backend_api::ops::unary::UnaryOp;

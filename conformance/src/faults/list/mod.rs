@@ -5,6 +5,7 @@ mod layout;
 mod memory;
 mod products;
 mod reductions;
+mod scans;
 
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::unary::UnaryOp;
@@ -15,12 +16,12 @@ use crate::host::{decode, encode_float};
 use crate::round::{exp2, exponent};
 
 /// Every family.
-pub(super) const ALL: &[&str] = &["unary", "binary", "compare", "copy", "reduce", "matmul"];
-const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "matmul"];
+pub(super) const ALL: &[&str] = &["unary", "binary", "compare", "copy", "reduce", "scan", "matmul"];
+const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "scan", "matmul"];
 
 /// Every fault.
 pub fn faults() -> impl Iterator<Item = Fault> {
-    [memory::FAULTS, layout::FAULTS, functions::FAULTS, reductions::FAULTS, products::FAULTS]
+    [memory::FAULTS, layout::FAULTS, functions::FAULTS, reductions::FAULTS, scans::FAULTS, products::FAULTS]
         .into_iter()
         .flatten()
         .copied()
@@ -152,6 +153,7 @@ mod tests {
                 |_, _| true,
                 |element| products::product(element, |_| {}),
             ),
+            Fault::function("scans, recomputed", &["scan"], |_, _| true, |element| scans::scan(element, |_| {})),
             Fault::function("sums, recomputed", &["reduce"], reductions::sums, |element| {
                 reductions::sum(element, |_| {})
             }),

@@ -8,6 +8,7 @@ mod loss;
 mod matmul;
 mod normalize;
 mod reduce;
+mod scan;
 mod unary;
 mod view;
 
@@ -22,6 +23,7 @@ pub(super) fn run(trace: &Trace, node: &Node<'_>) -> Lowered<Vec<Tensor>> {
         compare::lower,
         copy::lower,
         reduce::lower,
+        scan::lower,
         matmul::lower,
         view::lower,
         activation::lower,
