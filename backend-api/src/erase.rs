@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::binary::{Binary, BinaryOps};
 use crate::ops::compare::{Clamp, Compare, CompareOps, Where};
 use crate::ops::copy::{Copy, CopyOps, Fill};
+use crate::ops::linear::{Linear, LinearOps};
 use crate::ops::matmul::{Matmul, MatmulOps};
 use crate::ops::reduce::{ArgReduce, Reduce, ReduceOps};
 use crate::ops::scan::{Scan, ScanOps};
@@ -178,5 +179,19 @@ impl<B: ScanOps> ScanOps for Erase<B> {
 impl<B: MatmulOps> MatmulOps for Erase<B> {
     fn matmul(&self, plan: &Matmul, a: &Erased, b: &Erased, out: &mut Erased) -> Result<()> {
         self.0.matmul(plan, self.inner(a)?, self.inner(b)?, self.inner_mut(out)?)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "a provided method that is not forwarded would lose its override")]
+impl<B: LinearOps> LinearOps for Erase<B> {
+    fn linear(
+        &self,
+        plan: &Linear,
+        x: &Erased,
+        weight: &Erased,
+        bias: Option<&Erased>,
+        out: &mut Erased,
+    ) -> Result<()> {
+        self.0.linear(plan, self.inner(x)?, self.inner(weight)?, self.optional(bias)?, self.inner_mut(out)?)
     }
 }

@@ -100,6 +100,21 @@ impl<const N: usize> Nest<N> {
         })
     }
 
+    /// Takes out the innermost axis that `fits`, given its size and strides, and returns its size.
+    pub(crate) fn take_axis(&mut self, mut fits: impl FnMut(usize, [isize; N]) -> bool) -> Option<usize> {
+        let taken =
+            (0..self.rank).rev().find(|&axis| fits(self.sizes[axis], self.strides.map(|strides| strides[axis])))?;
+        let size = self.sizes[taken];
+        self.sizes[taken..].rotate_left(1);
+        for strides in &mut self.strides {
+            strides[taken..].rotate_left(1);
+            strides[MAX_RANK - 1] = 0;
+        }
+        self.sizes[MAX_RANK - 1] = 1;
+        self.rank -= 1;
+        Some(size)
+    }
+
     fn walk_forwards(&mut self) {
         for axis in 0..self.rank {
             if self.strides[0][axis] < 0 {

@@ -1,19 +1,16 @@
-//! Float matrix products with cuBLAS, which is loaded when the first one runs.
+//! Float matrix products by NVIDIA's libraries, which are loaded when the first one runs: matrices by cuBLASLt
+//! (`cublaslt.rs`), vectors by cuBLAS (`cublas.rs`), whose kernels for them read the matrix at the memory's rate.
+//!
+//! Both take columns where rows are meant, so a row-major `out = a @ b` is given to them as `outᵀ = bᵀ @ aᵀ`.
 
-use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use congruent_backend_api::{DType, Error, ErrorKind, Result};
-use cudarc::cublas::result::{self, CublasError};
-use cudarc::cublas::sys::{
-    self, cublasComputeType_t, cublasGemmAlgo_t, cublasMath_t, cublasOperation_t, cublasStatus_t, cudaDataType_t,
-};
+use congruent_backend_api::{DType, ErrorKind, Result};
 
-use crate::device::Device;
-use crate::error::{Library, native_error};
+use crate::cublas::Cublas;
+use crate::cublaslt::CublasLt;
+use crate::device::{Cuda, Device};
 use crate::storage::DevicePointer;
-
-const OP: &str = "matmul";
 
 /// A matrix that BLAS can read: row-major with rows `ld` apart, or, `transposed`, columns `ld` apart.
 #[derive(Clone, Copy, Debug)]
@@ -25,10 +22,12 @@ pub(crate) struct BlasMatrix {
     pub(crate) batch_stride: isize,
 }
 
-/// `out = alpha · a @ b + beta · out` for `batch` matrices, out \[m, n\], a \[m, k\], b \[k, n\]; no size is 0.
+/// `out = alpha · a @ b + beta · out` for `batch` matrices, out \[m, n\], a \[m, k\], b \[k, n\]; no size is 0. The operands
+/// are of `dtype`, the output of `out_dtype`: the same, or f32 for half-precision operands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gemm {
     pub(crate) dtype: DType,
+    pub(crate) out_dtype: DType,
     pub(crate) m: usize,
     pub(crate) n: usize,
     pub(crate) k: usize,
@@ -37,147 +36,89 @@ pub(crate) struct Gemm {
     pub(crate) a: BlasMatrix,
     pub(crate) b: BlasMatrix,
     pub(crate) out: BlasMatrix,
+    /// `n` neighbours that are added to every row, only to an output that is not transposed, and only by cuBLASLt.
+    pub(crate) bias: Option<DevicePointer>,
     pub(crate) batch: usize,
 }
 
-/// The cuBLAS handle of a device, made at the first product.
-pub(crate) struct Blas(Mutex<Option<Handle>>);
+impl Gemm {
+    /// The same with an output that is not transposed.
+    pub(crate) fn upright(&self) -> Self {
+        if !self.out.transposed {
+            return *self;
+        }
+        let flip = |matrix: BlasMatrix| BlasMatrix { transposed: !matrix.transposed, ..matrix };
+        Self { m: self.n, n: self.m, a: flip(self.b), b: flip(self.a), out: flip(self.out), ..*self }
+    }
 
-struct Handle(sys::cublasHandle_t);
-
-// SAFETY: a handle may be used from any thread, one at a time, which the mutex around it ensures.
-unsafe impl Send for Handle {}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // SAFETY: the handle came from `create_handle` and is destroyed once. A failure leaks it.
-        let _ = unsafe { result::destroy_handle(self.0) };
+    /// α and β in f32, as all dtypes but f64 take them.
+    pub(crate) fn narrow_factors(&self) -> [f32; 2] {
+        [self.alpha as f32, self.beta as f32]
     }
 }
 
-impl Blas {
-    pub(crate) fn new() -> Self {
-        Self(Mutex::new(None))
+/// The libraries as far as they have been needed; `None` when one cannot be loaded.
+#[derive(Default)]
+pub(crate) struct Blas {
+    vectors: OnceLock<Option<Mutex<Cublas>>>,
+    matrices: OnceLock<Option<Mutex<CublasLt>>>,
+}
+
+impl Cuda {
+    /// Whether cuBLAS and cuBLASLt can be loaded. Without them float products run too, in a plain kernel that is slower by
+    /// far.
+    ///
+    /// # Errors
+    /// What a library that is there reports when it is opened.
+    pub fn has_blas(&self) -> Result<bool> {
+        self.device.bind("has_blas")?;
+        Ok(self.device.vectors()?.is_some() && self.device.matrices()?.is_some())
     }
 }
 
 impl Device {
-    /// Starts a product.
+    /// Starts a product; `false` when there is no library or none of its algorithms takes it.
     ///
     /// # Safety
-    /// The matrices lie in memory of this device value that holds elements of `gemm.dtype`, and nothing but this stream
-    /// uses the output.
-    pub(crate) unsafe fn gemm(&self, gemm: &Gemm) -> Result<()> {
-        self.bind(OP)?;
-        let mut handle = self.blas().0.lock().unwrap_or_else(PoisonError::into_inner);
-        if handle.is_none() {
-            Library::Cublas.require(OP)?;
-            check_version()?;
-            *handle = Some(self.create_handle().map_err(blas_error)?);
+    /// The matrices lie in memory of this device value that holds elements of their dtypes, and nothing but this stream
+    /// uses the output; the bias has `n` elements of `dtype`.
+    pub(crate) unsafe fn gemm(self: &std::sync::Arc<Self>, gemm: &Gemm) -> Result<bool> {
+        self.bind("matmul")?;
+        let gemm = gemm.upright();
+        if (gemm.m == 1 || gemm.n == 1)
+            && gemm.bias.is_none()
+            && let Some(mut cublas) = self.vectors()?
+        {
+            // SAFETY: the caller's promise is the one asked for.
+            return unsafe { cublas.run(self, &gemm) }.map(|()| true);
         }
-        // SAFETY: the caller's promise is the one asked for.
-        handle.as_ref().map_or(Ok(()), |handle| unsafe { self.run(handle, gemm) }).map_err(blas_error)
+        let Some(mut cublaslt) = self.matrices()? else { return Ok(false) };
+        // SAFETY: as above.
+        unsafe { cublaslt.run(self, &gemm) }
     }
 
-    fn create_handle(&self) -> Result<Handle, CublasError> {
-        let handle = Handle(result::create_handle()?);
-        // SAFETY: the handle was just made, and the stream lives as long as this device, which owns the handle.
-        unsafe { result::set_stream(handle.0, self.stream().cast()) }?;
-        // f32 is computed as f32, and partial sums of half types are not rounded to them.
-        let mode = cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
-        // SAFETY: the handle was just made.
-        unsafe { sys::cublasSetMathMode(handle.0, mode) }.result()?;
-        Ok(handle)
+    fn vectors(&self) -> Result<Option<MutexGuard<'_, Cublas>>> {
+        opened(&self.blas().vectors, || Cublas::open(self))
     }
 
-    /// # Safety
-    /// As for [`gemm`](Self::gemm).
-    unsafe fn run(&self, handle: &Handle, gemm: &Gemm) -> Result<(), CublasError> {
-        // A column-major result is the row-major result of the transposed problem: outᵀ = bᵀ @ aᵀ.
-        let flip = |matrix: BlasMatrix| BlasMatrix { transposed: !matrix.transposed, ..matrix };
-        let (m, n, a, b) = if gemm.out.transposed {
-            (gemm.n, gemm.m, flip(gemm.b), flip(gemm.a))
-        } else {
-            (gemm.m, gemm.n, gemm.a, gemm.b)
-        };
-        let (kind, compute) = match gemm.dtype {
-            DType::F64 => (cudaDataType_t::CUDA_R_64F, cublasComputeType_t::CUBLAS_COMPUTE_64F),
-            DType::F16 => (cudaDataType_t::CUDA_R_16F, cublasComputeType_t::CUBLAS_COMPUTE_32F),
-            DType::BF16 => (cudaDataType_t::CUDA_R_16BF, cublasComputeType_t::CUBLAS_COMPUTE_32F),
-            _ if self.tf32() => (cudaDataType_t::CUDA_R_32F, cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32),
-            _ => (cudaDataType_t::CUDA_R_32F, cublasComputeType_t::CUBLAS_COMPUTE_32F),
-        };
-        // The factors are of the compute type.
-        let wide = [gemm.alpha, gemm.beta];
-        let narrow = wide.map(|factor| factor as f32);
-        let factor = |index: usize| -> *const c_void {
-            if gemm.dtype == DType::F64 { (&raw const wide[index]).cast() } else { (&raw const narrow[index]).cast() }
-        };
-        // cuBLAS takes columns where rows are meant, so it computes outᵀ = bᵀ @ aᵀ: the operands change places.
-        let operation = |matrix: BlasMatrix| {
-            if matrix.transposed { cublasOperation_t::CUBLAS_OP_T } else { cublasOperation_t::CUBLAS_OP_N }
-        };
-        let address = |matrix: BlasMatrix| matrix.pointer.address() as *const c_void;
-        // SAFETY: the handle is alive and locked. The caller vouches for the matrices; the stream orders the call after their allocation and before their release. The factors are
-        // read before the call returns (host pointer mode, the default).
-        unsafe {
-            sys::cublasGemmStridedBatchedEx_64(
-                handle.0,
-                operation(b),
-                operation(a),
-                n as i64,
-                m as i64,
-                gemm.k as i64,
-                factor(0),
-                address(b),
-                kind,
-                b.ld as i64,
-                b.batch_stride as i64,
-                address(a),
-                kind,
-                a.ld as i64,
-                a.batch_stride as i64,
-                factor(1),
-                gemm.out.pointer.address() as *mut c_void,
-                kind,
-                gemm.out.ld as i64,
-                gemm.out.batch_stride as i64,
-                gemm.batch as i64,
-                compute,
-                cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
-            )
-        }
-        .result()
+    fn matrices(&self) -> Result<Option<MutexGuard<'_, CublasLt>>> {
+        opened(&self.blas().matrices, CublasLt::open)
     }
 }
 
-/// Fails for a stub and for a version without the 64-bit interface, which came with cuBLAS 12.
-fn check_version() -> Result<()> {
-    // The status is an integer here: what a stub returns is no value of cudarc's enum.
-    type Property = unsafe extern "C" fn(i32, *mut i32) -> i32;
-    let mut major = 0;
-    // SAFETY: the library is present, as the caller has asked.
-    let library = unsafe { sys::culib() };
-    // SAFETY: cuBLAS declares the function so in every version.
-    let property = unsafe { library.get::<Property>(b"cublasGetProperty") }
-        .map_err(|error| native_error(OP, "cuBLAS has no function `cublasGetProperty`", error))?;
-    // SAFETY: one i32 is written.
-    let status = unsafe { property(sys::libraryPropertyType::MAJOR_VERSION as i32, &raw mut major) };
-    if status != 0 {
-        return Err(Library::Cublas.is_stub(OP));
-    }
-    if major >= 12 {
-        return Ok(());
-    }
-    let message = format!("cuBLAS {major} is too old; install that of CUDA 12 or 13");
-    Err(Error::new(ErrorKind::LibraryNotFound, OP, message))
-}
-
-fn blas_error(error: CublasError) -> Error {
-    match error.0 {
-        cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => {
-            Error::new(ErrorKind::OutOfMemory, OP, "cuBLAS could not allocate its workspace").with_source(error)
+/// The library, opened at the first call.
+fn opened<L>(cell: &OnceLock<Option<Mutex<L>>>, open: impl FnOnce() -> Result<L>) -> Result<Option<MutexGuard<'_, L>>> {
+    let library = match cell.get() {
+        Some(library) => library,
+        None => {
+            let library = match open() {
+                Ok(library) => Some(Mutex::new(library)),
+                Err(error) if error.kind() == ErrorKind::LibraryNotFound => None,
+                Err(error) => return Err(error),
+            };
+            // Of two threads that came here at once, one drops what it has opened.
+            cell.get_or_init(|| library)
         }
-        _ => native_error(OP, "cuBLAS failed", error),
-    }
+    };
+    Ok(library.as_ref().map(|library| library.lock().unwrap_or_else(PoisonError::into_inner)))
 }

@@ -277,3 +277,67 @@ DEVICE f32 minimum(f32 a, f32 b) { return a != a ? a : b != b ? b : a == b ? (is
 DEVICE f64 minimum(f64 a, f64 b) { return a != a ? a : b != b ? b : a == b ? (is_negative(a) ? a : b) : a < b ? a : b; }
 template <class E> DEVICE E maximum(E a, E b) { return a > b ? a : b; }
 template <class E> DEVICE E minimum(E a, E b) { return a < b ? a : b; }
+
+// ---- Activations -------------------------------------------------------------------------------------------------
+
+#if IS_FLOAT
+
+typedef Compute<T> C;
+
+DEVICE C infinity() { return (C)1 / (C)0; }
+DEVICE f32 fused(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }
+DEVICE f64 fused(f64 a, f64 b, f64 c) { return __fma_rn(a, b, c); }
+
+// 1/√2 in two parts whose sum has twice the precision.
+template <class R> struct Constants;
+template <> struct Constants<f32> {
+    static __device__ f32 half_root() { return 0.70710676908493042f; }
+    static __device__ f32 half_root_rest() { return 1.2101617154e-8f; }
+    // Below this eˣ loses bits to underflow.
+    static __device__ f32 underflow() { return -80.0f; }
+};
+template <> struct Constants<f64> {
+    static __device__ f64 half_root() { return 0.70710678118654757; }
+    static __device__ f64 half_root_rest() { return -4.8336466567264567e-17; }
+    static __device__ f64 underflow() { return -700.0; }
+};
+
+// Split by sign, so that the exponential never overflows and the result is 0 only when it underflows.
+DEVICE C sigmoid_stable(C x) {
+    C e = exp(x < 0 ? x : -x);
+    return (x < 0 ? e : (C)1) / ((C)1 + e);
+}
+
+// x · sigmoid(t), −0 in the limit at −∞. Where eᵗ is subnormal it is applied as two factors that are not.
+DEVICE C times_sigmoid(C x, C t) {
+    if (x == -infinity()) return -(C)0;
+    if (t < Constants<C>::underflow()) {
+        C half = exp(t / 2);
+        return x * half * half;
+    }
+    C e = exp(t < 0 ? t : -t);
+    return (t < 0 ? x * e : x) / ((C)1 + e);
+}
+
+// x/2 · erfc(t), t = −x/√2. The error r of the rounded t enters through erfc'(t)/erfc(t) ≈ −2t for t > 1.
+DEVICE C gelu_stable(C x) {
+    if (x == -infinity()) return -(C)0;
+    C t = -x * Constants<C>::half_root();
+    C y = x / 2 * erfc(t);
+    if (t > (C)1 && t < (C)50) {
+        C r = fused(-x, Constants<C>::half_root(), -t) - x * Constants<C>::half_root_rest();
+        // A product keeps the sign of a result that underflows.
+        y *= (C)1 - 2 * t * r;
+    }
+    return y;
+}
+
+// x · sigmoid(2√(2/π)·(x + 0.044715·x³)).
+DEVICE C gelu_tanh_stable(C x) {
+    C t = (C)1.5957691216057307 * fused((C)0.044715 * x * x, x, x);
+    return times_sigmoid(x, t);
+}
+
+DEVICE C relu_of(C x) { return x > 0 || x != x ? x : (C)0; }
+
+#endif

@@ -157,7 +157,7 @@ impl Device {
             flag: HostFlag::new()?,
             stream: context.new_stream()?,
             kernels: Kernels::new(),
-            blas: Blas::new(),
+            blas: Blas::default(),
             arch: (10 * major + minor).unsigned_abs(),
             multiprocessors: multiprocessors.unsigned_abs(),
             driver_version,

@@ -15,8 +15,10 @@ pub(crate) enum Library {
     Driver,
     /// The compiler of the kernels.
     Nvrtc,
-    /// Float matrix products.
+    /// Products of matrices and vectors.
     Cublas,
+    /// Products of matrices.
+    CublasLt,
 }
 
 impl Library {
@@ -30,6 +32,8 @@ impl Library {
             Self::Nvrtc => unsafe { cudarc::nvrtc::sys::is_culib_present() },
             // SAFETY: as above.
             Self::Cublas => unsafe { cudarc::cublas::sys::is_culib_present() },
+            // SAFETY: as above.
+            Self::CublasLt => unsafe { cudarc::cublaslt::sys::is_culib_present() },
         };
         if present {
             return Ok(());
@@ -40,7 +44,7 @@ impl Library {
             Self::Nvrtc => {
                 "install CUDA 12 or 13, or the PyPI package nvidia-cuda-nvrtc, whose library CONGRUENT_NVRTC may name"
             }
-            Self::Cublas => "install CUDA 12 or 13, or the PyPI package nvidia-cublas",
+            Self::Cublas | Self::CublasLt => "install CUDA 12 or 13, or the PyPI package nvidia-cublas",
         };
         let searched = cudarc::get_lib_name_candidates(name).join(" ");
         let path = env::var("LD_LIBRARY_PATH").unwrap_or_default();
@@ -68,6 +72,7 @@ impl Library {
             Self::Driver => "cuda",
             Self::Nvrtc => "nvrtc",
             Self::Cublas => "cublas",
+            Self::CublasLt => "cublasLt",
         }
     }
 }

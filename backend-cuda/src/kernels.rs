@@ -176,7 +176,7 @@ const REDUCE: usize = CAST + DType::ALL.len();
 const ARG_REDUCE: usize = REDUCE + ReduceOp::ALL.len();
 const SCAN: usize = ARG_REDUCE + ArgReduceOp::ALL.len();
 const REST: usize = SCAN + ScanOp::ALL.len();
-const OPS: usize = REST + 6;
+const OPS: usize = REST + 7;
 
 /// A different number below `OPS` for each op that has a kernel.
 fn op_index(op: Op) -> usize {
@@ -193,7 +193,8 @@ fn op_index(op: Op) -> usize {
         Op::Fill => REST + 2,
         Op::Matmul => REST + 3,
         Op::Where => REST + 4,
-        Op::Statistic(_) => REST + 5,
+        Op::Linear => REST + 5,
+        Op::Statistic(_) => REST + 6,
     }
 }
 

@@ -183,6 +183,7 @@ pub(crate) struct MatmulParameter {
     pub(crate) sizes: [u64; 3],
     pub(crate) alpha: u64,
     pub(crate) beta: u64,
+    pub(crate) wide: u64,
 }
 
 impl Parameter for MatmulParameter {}

@@ -16,8 +16,8 @@
 //!    elements is `elementwise` in `common.cuh`.
 //!
 //! Reductions go through `ops/reduce.rs` and `reduce.cu`, float matrix products through `ops/matmul.rs` and `blas.rs`.
-//! `unsafe` stands where a library is called: `launch.rs`, `storage.rs`, `memory.rs`, `blas.rs`, `compile.rs`, and few
-//! lines in `device.rs` and `error.rs`; and where `ops/` starts a kernel or a product and says why its addresses hold.
+//! `unsafe` stands where a library is called: `launch.rs`, `storage.rs`, `memory.rs`, `cublas.rs`, `cublaslt.rs`,
+//! `compile.rs`, `custom.rs`, and few lines in `device.rs` and `error.rs`; and where `ops/` starts a kernel or a product and says why its addresses hold.
 //!
 //! # Order, threads, errors
 //!
@@ -25,6 +25,19 @@
 //! comes from the device's pool and returns to it in stream order; nothing waits for the device but `download`,
 //! `synchronize`, and an allocation that failed once. A kernel reports a division by zero through a word of host
 //! memory, which costs nothing until it happens.
+//!
+//! # Products without cuBLAS
+//!
+//! Where cuBLAS or cuBLASLt is missing, or only the toolkit's stub is found, float products run in the plain kernel of
+//! `matmul.cu`: right, and slower by far. [`Cuda::has_blas`] tells.
+//!
+//! # Your own kernels, and other CUDA libraries
+//!
+//! [`Cuda::compile`] takes CUDA C++ and [`CustomKernel::launch`] runs it on storages, with checked arguments and in the
+//! order of the backend's calls; `examples/custom_kernel.rs` does so on tensors. Other libraries get the backend's
+//! [stream](Cuda::raw_stream), [context](Cuda::raw_context) and [addresses](CudaStorage::device_address): what is enqueued
+//! on that stream is ordered with all other work of the backend. Storages are freed in the order of that stream, so work on
+//! another one must be waited for before the storage is dropped.
 //!
 //! # Environment
 //!
@@ -34,6 +47,9 @@
 mod blas;
 mod cache;
 mod compile;
+mod cublas;
+mod cublaslt;
+mod custom;
 mod device;
 mod error;
 pub mod kernels;
@@ -42,6 +58,7 @@ mod memory;
 mod ops;
 mod storage;
 
+pub use custom::{CustomKernel, Grid, Launch, Module};
 pub use device::{Cuda, CudaBuilder};
 pub use memory::MemoryStats;
 pub use storage::CudaStorage;

@@ -5,6 +5,7 @@ use congruent_backend_api::erase::{AnyBackend, Erased};
 use congruent_backend_api::ops::binary::{Binary, BinaryOp};
 use congruent_backend_api::ops::compare::{Clamp, Compare, CompareOp, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
+use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::{Scan, ScanOp, ScanRange};
@@ -40,6 +41,11 @@ pub enum Call {
     Copy,
     /// A fill with one value.
     Fill(Scalar),
+    /// A linear layer; a third input is the bias.
+    Linear {
+        /// What is applied to the sums.
+        activation: Activation,
+    },
     /// A matrix product; a third input is the output's old value.
     Matmul {
         /// Factor of the product.
@@ -123,6 +129,7 @@ impl Case {
             Call::Copy if self.dtype() == self.out.dtype => Op::Copy,
             Call::Copy => Op::Cast(self.out.dtype),
             Call::Fill(_) => Op::Fill,
+            Call::Linear { .. } => Op::Linear,
             Call::Matmul { .. } => Op::Matmul,
             Call::Reduce { op, .. } => Op::Reduce(*op),
             Call::Scan { op, .. } => Op::Scan(*op),
@@ -227,6 +234,12 @@ impl Case {
             Call::Statistic { op, parameter, axes } => {
                 let plan = Statistic::new(*op, *parameter, view(0)?, axes.as_deref(), out_view)?;
                 backend.statistic(&plan, required(0)?, out)
+            }
+            Call::Linear { activation } => {
+                let bias = if self.inputs.len() > 2 { Some(view(2)?) } else { None };
+                let plan = Linear::new(view(0)?, view(1)?, bias, *activation, out_view)?;
+                let bias = if bias.is_some() { Some(required(2)?) } else { None };
+                backend.linear(&plan, required(0)?, required(1)?, bias, out)
             }
             Call::Matmul { alpha, beta } => {
                 let plan = Matmul::new(view(0)?, view(1)?, *alpha, *beta, out_view)?;

@@ -18,14 +18,15 @@
 use congruent_backend_api::ops::binary::Binary;
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
+use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, MatmulOps, Op, ReduceOps, Result, ScanOps, StatisticOps,
-    UnaryOps,
+    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, LinearOps, MatmulOps, Op, ReduceOps, Result, ScanOps,
+    StatisticOps, UnaryOps,
 };
 
 /// A view of a backend as one that has a family; `None` when it has not.
@@ -43,6 +44,7 @@ pub struct Partial<B: Backend> {
     scan: Family<B, dyn ScanOps<Storage = B::Storage>>,
     statistic: Family<B, dyn StatisticOps<Storage = B::Storage>>,
     matmul: Family<B, dyn MatmulOps<Storage = B::Storage>>,
+    linear: Family<B, dyn LinearOps<Storage = B::Storage>>,
 }
 
 impl<B: Backend> Partial<B> {
@@ -59,6 +61,7 @@ impl<B: Backend> Partial<B> {
             scan: None,
             statistic: None,
             matmul: None,
+            linear: None,
         }
     }
 
@@ -134,6 +137,15 @@ impl<B: Backend> Partial<B> {
         Self { matmul: Some(|backend| backend), ..self }
     }
 
+    /// It has the linear layers.
+    #[must_use]
+    pub fn linear(self) -> Self
+    where
+        B: LinearOps,
+    {
+        Self { linear: Some(|backend| backend), ..self }
+    }
+
     fn has<F: ?Sized>(&self, family: Family<B, F>, op: Op, dtype: DType) -> Result<&F> {
         let family = family.ok_or_else(|| Error::unsupported(self.name(), op.name(), dtype))?;
         Ok(family(&self.backend))
@@ -157,6 +169,7 @@ impl<B: Backend> Backend for Partial<B> {
             Op::Scan(_) => self.scan.is_some(),
             Op::Statistic(_) => self.statistic.is_some(),
             Op::Matmul => self.matmul.is_some(),
+            Op::Linear => self.linear.is_some(),
         };
         has && self.backend.supports(op, dtype)
     }
@@ -259,5 +272,19 @@ impl<B: Backend> StatisticOps for Partial<B> {
 impl<B: Backend> MatmulOps for Partial<B> {
     fn matmul(&self, plan: &Matmul, a: &B::Storage, b: &B::Storage, out: &mut B::Storage) -> Result<()> {
         self.has(self.matmul, Op::Matmul, plan.dtype())?.matmul(plan, a, b, out)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "the composition would hide the backend's own layers")]
+impl<B: Backend> LinearOps for Partial<B> {
+    fn linear(
+        &self,
+        plan: &Linear,
+        x: &B::Storage,
+        weight: &B::Storage,
+        bias: Option<&B::Storage>,
+        out: &mut B::Storage,
+    ) -> Result<()> {
+        self.has(self.linear, Op::Linear, plan.dtype())?.linear(plan, x, weight, bias, out)
     }
 }

@@ -65,6 +65,13 @@ impl<B: Backend + ?Sized> Tensor<B> {
         &self.storage
     }
 
+    /// The storage for writing, when no clone or view shares it; a `copy` always has its own. What is written
+    /// outside of [`layout`](Self::layout) is not seen through this tensor.
+    #[must_use]
+    pub fn storage_mut(&mut self) -> Option<&mut B::Storage> {
+        Arc::get_mut(&mut self.storage)
+    }
+
     /// The element type.
     #[must_use]
     pub fn dtype(&self) -> DType {

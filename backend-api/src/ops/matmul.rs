@@ -69,8 +69,11 @@ impl Matmul {
             result = result.unsqueeze(-1)?;
         }
         let layouts = [result, left, right];
-        let matrices = layouts.map(|layout| MatrixStrides { row: step(&layout, -2), col: step(&layout, -1) });
+        let mut matrices = layouts.map(|layout| MatrixStrides { row: step(&layout, -2), col: step(&layout, -1) });
         let batches = [batch_layout(&result, &batch)?, batch_layout(&left, &batch)?, batch_layout(&right, &batch)?];
+        let mut batch = Nest::new(std::array::from_fn(|index| &batches[index]));
+        // The same product of every matrix of `a` is one product of all their rows.
+        let m = if n > 0 && k > 0 { merge_rows(&mut batch, &mut matrices, m) } else { m };
         let (alpha, beta) = (alpha.to_dtype(OP, out.dtype)?, beta.to_dtype(OP, out.dtype)?);
         // As in BLAS, α = 0 means that the operands are not read; of no terms the product is zero, and ∞ · 0 is not.
         let empty = k == 0 || alpha.to_f64() == 0.0;
@@ -84,7 +87,7 @@ impl Matmul {
             n,
             k,
             matrices,
-            batch: Nest::new(std::array::from_fn(|index| &batches[index])),
+            batch,
             min_lens: [out.layout.min_len(), a.layout.min_len(), b.layout.min_len()],
         })
     }
@@ -107,7 +110,7 @@ impl Matmul {
         self.beta
     }
 
-    /// Rows of `a` and of the result.
+    /// Rows of `a` and of the result; those of a whole batch where its matrices follow evenly and `b` is the same.
     #[must_use]
     pub fn m(&self) -> usize {
         self.m
@@ -187,6 +190,25 @@ fn product(a: &[usize], b: &[usize]) -> Result<(Shape, [usize; 2], [usize; 2])> 
         return Err(fail("the rank exceeds the largest, 8"));
     }
     Ok((Shape::broadcast("matmul", &[&batch(a), &batch(b)])?, left, right))
+}
+
+/// Takes those axes of a batch into the rows along which `b` stands still and the rows of the other operands go on evenly;
+/// returns how many rows there are then.
+fn merge_rows(batch: &mut Nest<3>, matrices: &mut [MatrixStrides; 3], mut m: usize) -> usize {
+    loop {
+        let row = [0, 1].map(|operand: usize| matrices[operand].row);
+        let goes_on = |row: isize, step: isize| m == 1 || row.checked_mul(m as isize) == Some(step);
+        let mut step = [0; 3];
+        let taken = batch.take_axis(|_, [out, a, b]| {
+            step = [out, a, b];
+            b == 0 && a != 0 && goes_on(row[0], out) && goes_on(row[1], a)
+        });
+        let Some(size) = taken else { return m };
+        if m == 1 {
+            (matrices[0].row, matrices[1].row) = (step[0], step[1]);
+        }
+        m *= size;
+    }
 }
 
 /// The last two sizes; a vector is one column.

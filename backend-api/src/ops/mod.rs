@@ -3,6 +3,7 @@
 pub mod binary;
 pub mod compare;
 pub mod copy;
+pub mod linear;
 pub mod matmul;
 pub mod reduce;
 pub mod scan;
@@ -13,6 +14,7 @@ use crate::dtype::DType;
 use binary::{BinaryOp, BinaryOps};
 use compare::{CompareOp, CompareOps};
 use copy::CopyOps;
+use linear::LinearOps;
 use matmul::MatmulOps;
 use reduce::{ArgReduceOp, ReduceOp, ReduceOps};
 use scan::{ScanOp, ScanOps};
@@ -20,10 +22,14 @@ use statistic::{StatisticOp, StatisticOps};
 use unary::{UnaryOp, UnaryOps};
 
 /// Every op family. Implemented for whatever has all of them.
-pub trait AllOps: UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + ScanOps + MatmulOps {}
+pub trait AllOps:
+    UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + ScanOps + MatmulOps + LinearOps
+{
+}
 
-impl<B: UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + ScanOps + MatmulOps + ?Sized> AllOps
-    for B
+impl<
+    B: UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + ScanOps + MatmulOps + LinearOps + ?Sized,
+> AllOps for B
 {
 }
 
@@ -44,6 +50,8 @@ pub enum Op {
     Copy,
     /// A fill with one value.
     Fill,
+    /// `linear`: a product with bias and activation.
+    Linear,
     /// `matmul`
     Matmul,
     /// `sum prod max …`
@@ -70,6 +78,7 @@ impl Op {
             Self::Compare(op) => op.name(),
             Self::Copy => "copy",
             Self::Fill => "fill",
+            Self::Linear => "linear",
             Self::Matmul => "matmul",
             Self::Reduce(op) => op.name(),
             Self::Scan(op) => op.name(),
@@ -89,7 +98,7 @@ impl Op {
             Self::Copy | Self::Cast(_) | Self::Fill => "copy",
             Self::Reduce(_) | Self::ArgReduce(_) | Self::Statistic(_) => "reduce",
             Self::Scan(_) => "scan",
-            Self::Matmul => "matmul",
+            Self::Matmul | Self::Linear => "matmul",
         }
     }
 
@@ -101,7 +110,7 @@ impl Op {
             Self::Compare(op) => op.accepts(dtype),
             Self::Reduce(op) => op.accepts(dtype),
             Self::Scan(op) => op.accepts(dtype),
-            Self::Statistic(_) => dtype.is_float(),
+            Self::Statistic(_) | Self::Linear => dtype.is_float(),
             Self::Unary(op) => op.accepts(dtype),
             Self::ArgReduce(_) | Self::Clamp | Self::Matmul => dtype.is_number(),
             Self::Cast(_) | Self::Copy | Self::Fill | Self::Where => true,
@@ -119,6 +128,6 @@ impl Op {
             .chain(ArgReduceOp::ALL.iter().map(|&op| Self::ArgReduce(op)))
             .chain(StatisticOp::ALL.iter().map(|&op| Self::Statistic(op)))
             .chain(ScanOp::ALL.iter().map(|&op| Self::Scan(op)))
-            .chain([Self::Matmul])
+            .chain([Self::Matmul, Self::Linear])
     }
 }

@@ -5,6 +5,7 @@ mod binary;
 mod compare;
 mod copy;
 mod fold;
+mod linear;
 mod matmul;
 mod reduce;
 mod scan;

@@ -1,6 +1,6 @@
 // `matmul_T`: out = alpha · a @ b + beta · out for any strides. Integers run here; floats do when there is nothing to
-// multiply (k or alpha is 0), bf16 also on devices for which cuBLAS has none (before 8.0), and half precision with beta,
-// which cuBLAS rounds twice; else they go to cuBLAS.
+// multiply (k or alpha is 0), bf16 also on devices for which cuBLAS has none (before 8.0), and all floats where cuBLAS
+// cannot be loaded.
 //
 // A block of 16 × 16 threads owns a 16 × 16 tile of the result, one element per thread. It walks k in steps of 16: the
 // block loads a tile of a and one of b to shared memory, each element once, and every thread reads it 16 times there.
@@ -22,6 +22,7 @@ struct Matmul {
     Matrix out_strides, a_strides, b_strides;
     u64 m, n, k;
     u64 alpha, beta;  // the bits of C
+    u64 wide;         // whether `out` holds C instead of T
 };
 
 #if IS_INT
@@ -57,9 +58,36 @@ KERNEL(matmul, Matmul) {
             __syncthreads();
         }
         if (i < args.m && j < args.n) {
-            T* out = (T*)args.out + at[0] + (i64)i * args.out_strides.row + (i64)j * args.out_strides.col;
+            i64 target = at[0] + (i64)i * args.out_strides.row + (i64)j * args.out_strides.col;
             C product = args.k == 0 ? (C)0 : multiply(alpha, sum);
-            *out = narrow<T>(beta == (C)0 ? product : multiply_add(beta, widen(*out), product));
+            if (args.wide) {
+                ((C*)args.out)[target] = product;
+            } else {
+                T* out = (T*)args.out + target;
+                *out = narrow<T>(beta == (C)0 ? product : multiply_add(beta, widen(*out), product));
+            }
         }
     }
 }
+
+// `linear_T`: out = activation(sums + factor · addend), where the sums are a product's, in C, and the addend is a bias
+// (factor 1) or the old output (factor beta). All is computed in C and rounded once.
+#if IS_FLOAT
+
+static __device__ __noinline__ C gelu_of(C x) { return gelu_stable(x); }
+static __device__ __noinline__ C gelu_tanh_of(C x) { return gelu_tanh_stable(x); }
+
+struct linear_op : Functor<T, C, T, C, 2> {
+    DEVICE T apply(C sum, T addend, C factor, const Context& context) {
+        C x = sum + factor * widen(addend);
+        switch (context.options) {  // `activation` in linear.rs
+            case 1: x = relu_of(x); break;
+            case 2: x = gelu_of(x); break;
+            case 3: x = gelu_tanh_of(x); break;
+        }
+        return narrow<T>(x);
+    }
+};
+ELEMENTWISE(linear, linear_op)
+
+#endif

@@ -3,6 +3,7 @@
 mod binary;
 mod compare;
 mod copy;
+mod linear;
 mod matmul;
 mod reduce;
 mod scan;

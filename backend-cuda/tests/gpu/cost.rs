@@ -3,10 +3,14 @@
 use std::time::{Duration, Instant};
 
 use congruent_backend_api::ops::binary::{Binary, BinaryOp};
+use congruent_backend_api::ops::copy::Copy;
+use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{Reduce, ReduceOp};
 use congruent_backend_api::ops::unary::{Unary, UnaryOp};
-use congruent_backend_api::{Backend, BinaryOps, DType, MatmulOps, ReduceOps, Scalar, Source, UnaryOps};
+use congruent_backend_api::{
+    Backend, BinaryOps, CopyOps, DType, LinearOps, MatmulOps, ReduceOps, Scalar, Source, UnaryOps,
+};
 use congruent_backend_cuda::Cuda;
 use congruent_backend_cuda::kernels::KernelModule;
 
@@ -109,11 +113,56 @@ fn launch_cost_and_bandwidth() {
     let view = congruent_backend_api::View { dtype: DType::F32, layout: &tall };
     let plan = Reduce::new(ReduceOp::Sum, view, Some(&[0]), out.view()).unwrap();
     rate("sum of two columns", 4 * n, time(cuda, 10, || cuda.reduce(&plan, &b.storage, &mut out.storage).unwrap()));
+}
+
+/// Numbers in (−1, 1) of any float dtype.
+fn numbers(cuda: &Cuda, dtype: DType, shape: &[usize]) -> Tensor {
+    let number = |at: usize| (at as u32).wrapping_mul(0x9e37_79b9) as i32 as f32 / 2_147_483_648.0;
+    let from = Tensor::from_fn(cuda, shape, number);
+    let mut to = Tensor { storage: cuda.alloc(dtype, from.layout.count()).unwrap(), layout: from.layout };
+    cuda.copy(&Copy::new(from.view(), to.view()).unwrap(), &from.storage, &mut to.storage).unwrap();
+    to
+}
+
+#[test]
+#[ignore = "measures"]
+fn products() {
+    let Some(cuda) = cuda() else { return };
+    let report = |name: String, [batch, m, n, k]: [usize; 4], time: Duration| {
+        let rate = 2.0 * (batch * m * n * k) as f64 / time.as_secs_f64() / 1e12;
+        println!("{name}: {:.4} ms, {rate:.1} TFLOP/s", time.as_secs_f64() * 1e3);
+    };
+    for (dtype, [batch, m, n, k], beta) in [
+        (DType::F32, [1, 1024, 1024, 1024], 0.0),
+        (DType::F32, [1, 4096, 4096, 4096], 0.0),
+        (DType::F32, [1, 8192, 8192, 8192], 0.0),
+        (DType::F64, [1, 4096, 4096, 4096], 0.0),
+        (DType::BF16, [1, 8192, 8192, 8192], 0.0),
+        (DType::BF16, [1, 8192, 8192, 8192], 1.0),
+        (DType::F16, [1, 8192, 8192, 8192], 0.0),
+        (DType::F32, [64, 512, 512, 64], 0.0),
+        (DType::BF16, [64, 512, 512, 64], 0.0),
+        (DType::F32, [1, 1, 8192, 8192], 0.0),
+        (DType::F32, [1, 8192, 1, 8192], 0.0),
+        (DType::BF16, [1, 1, 8192, 8192], 0.0),
+        (DType::BF16, [1, 8192, 1, 8192], 0.0),
+    ] {
+        let (a, b) = (numbers(cuda, dtype, &[batch, m, k]), numbers(cuda, dtype, &[batch, k, n]));
+        let mut out = numbers(cuda, dtype, &[batch, m, n]);
+        let plan = Matmul::new(a.view(), b.view(), Scalar::Float(1.0), Scalar::Float(beta), out.view()).unwrap();
+        let time = time(cuda, 20, || cuda.matmul(&plan, &a.storage, &b.storage, &mut out.storage).unwrap());
+        report(format!("matmul {dtype} {batch} of {m}x{k}x{n}, beta {beta}"), [batch, m, n, k], time);
+    }
     for dtype in [DType::F32, DType::BF16] {
-        let shape = crate::support::layout(&[8192, 8192]);
-        let [mut c, a, b] = [0; 3].map(|_| Tensor { storage: cuda.alloc(dtype, 1 << 26).unwrap(), layout: shape });
-        let plan = Matmul::new(a.view(), b.view(), Scalar::Float(1.0), Scalar::Float(0.0), c.view()).unwrap();
-        let time = time(cuda, 5, || cuda.matmul(&plan, &a.storage, &b.storage, &mut c.storage).unwrap());
-        println!("matmul 8192 {dtype}: {time:.2?}, {:.0} TFLOP/s", 2.0 * 8192f64.powi(3) / time.as_secs_f64() / 1e12);
+        let [m, n, k] = [4096; 3];
+        let (x, weight) = (numbers(cuda, dtype, &[m, k]), numbers(cuda, dtype, &[n, k]));
+        let (bias, mut out) = (numbers(cuda, dtype, &[n]), numbers(cuda, dtype, &[m, n]));
+        for &activation in Activation::ALL {
+            let plan = Linear::new(x.view(), weight.view(), Some(bias.view()), activation, out.view()).unwrap();
+            let time = time(cuda, 20, || {
+                cuda.linear(&plan, &x.storage, &weight.storage, Some(&bias.storage), &mut out.storage).unwrap();
+            });
+            report(format!("linear {} {dtype} {m}x{k}x{n}", activation.name()), [1, m, n, k], time);
+        }
     }
 }

@@ -8,6 +8,8 @@ mod binary;
 mod compare;
 mod copy;
 mod cost;
+mod custom;
+mod linear;
 mod matmul;
 mod reduce;
 mod scan;

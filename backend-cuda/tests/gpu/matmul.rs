@@ -48,8 +48,9 @@ fn check<T: Small>(cuda: &Cuda, a: Layout, b: Layout, out: Layout, alpha: i64, b
     let all_before = get::<T>(cuda, &out.storage).unwrap();
     let plan = Matmul::new(a.view(), b.view(), T::scalar(alpha), T::scalar(beta), out.view()).unwrap();
     cuda.matmul(&plan, &a.storage, &b.storage, &mut out.storage).unwrap();
-    // The plan's own k is 0 where α is.
-    let (m, n, k) = (plan.m(), plan.n(), a.layout.shape()[a.layout.rank() - 1]);
+    // The plan's own k is 0 where α is, and its rows may be those of a whole batch.
+    let [.., m, k] = *a.layout.shape().as_ref() else { unreachable!() };
+    let n = plan.n();
     let batch = &out.layout.shape()[..out.layout.rank() - 2];
     let spread = |tensor: &Tensor, rows: usize, cols: usize| {
         let shape: Vec<usize> = batch.iter().copied().chain([rows, cols]).collect();

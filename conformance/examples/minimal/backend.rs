@@ -12,8 +12,8 @@ use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::ops::statistic::StatisticOps;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, MatmulOps, Nest, Op, Operand,
-    ReduceOps, Result, Scalar, ScanOps, Storage, UnaryOps, check_transfer,
+    Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, LinearOps, MatmulOps, Nest, Op,
+    Operand, ReduceOps, Result, Scalar, ScanOps, Storage, UnaryOps, check_transfer,
 };
 
 use crate::arithmetic::{accumulate, better, binary, cast, compare, decode, encode, extreme, product, scan, unary};
@@ -272,6 +272,8 @@ impl ScanOps for Minimal {
 }
 
 impl StatisticOps for Minimal {}
+
+impl LinearOps for Minimal {}
 
 impl MatmulOps for Minimal {
     fn matmul(&self, plan: &Matmul, a: &Memory, b: &Memory, out: &mut Memory) -> Result<()> {

@@ -1,5 +1,5 @@
 //! A whole backend in two files, written against the public contract alone: storage and loops (`backend.rs`), arithmetic
-//! (`arithmetic.rs`). It is slow and passes the kit; all that is provided, the statistics, is inherited.
+//! (`arithmetic.rs`). It is slow and passes the kit; all that is provided, the statistics and linear layers, is inherited.
 //!
 //! ```sh
 //! cargo run --release -p congruent-conformance --example minimal              # every trial passes

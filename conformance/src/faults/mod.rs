@@ -69,6 +69,12 @@ enum Kind {
 /// Faults with code of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Special {
+    /// A linear layer without its activation.
+    ActivationLost,
+    /// The bias of a linear layer is added last.
+    BiasLate,
+    /// A linear layer without its bias.
+    BiasLost,
     /// `write` takes bool bytes above 1 for false.
     BoolBytes,
     /// `supports` denies what runs.
@@ -79,6 +85,8 @@ enum Special {
     EmptyCall,
     /// Now and then an allocation spoils memory that is in use.
     FreedInUse,
+    /// A linear layer with `gelu` runs with `gelu_tanh`.
+    GeluByTanh,
     /// An op in place is applied to what it has just written.
     InPlaceTwice,
     /// The first element of an input is changed.
@@ -93,6 +101,8 @@ enum Special {
     SilentDivision,
     /// A division by zero is reported for ever.
     StickyDivision,
+    /// The sums of a linear layer pass through the output's dtype.
+    SumsRounded,
     /// Calls from another thread than the first one leave an element unwritten.
     ThreadScratch,
     /// `write` starts at element 0.

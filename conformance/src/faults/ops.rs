@@ -1,20 +1,22 @@
 //! The ops of the wrapper: each describes its call, and rebuilds its plan where layouts are changed.
 
-use congruent_backend_api::ops::binary::Binary;
+use congruent_backend_api::erase::Erased;
+use congruent_backend_api::ops::binary::{Binary, BinaryOp};
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
+use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::{Scan, ScanRange};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    BinaryOps, CompareOps, CopyOps, DType, Layout, MatmulOps, Op, ReduceOps, Result, ScanOps, StatisticOps, Storage,
-    UnaryOps, View,
+    BinaryOps, CompareOps, CopyOps, DType, Layout, LinearOps, MatmulOps, Op, ReduceOps, Result, ScanOps, Source,
+    StatisticOps, Storage, UnaryOps, View,
 };
 
 use super::call::{Call, Values, of_nest, source};
-use super::{Faulty, Held, Kind};
+use super::{Faulty, Held, Kind, Special};
 
 impl UnaryOps for Faulty {
     fn unary(&self, plan: &Unary, x: Option<&Held>, out: &mut Held) -> Result<()> {
@@ -218,6 +220,70 @@ impl MatmulOps for Faulty {
         let factors = (plan.alpha().to_f64(), plan.beta().to_f64());
         let call = Call { op, dtype, view, operands, factors };
         self.run(&call, out, |out| self.inner.matmul(&changed, &a.read(), &b.read(), out))
+    }
+}
+
+impl LinearOps for Faulty {
+    fn linear(&self, plan: &Linear, x: &Held, weight: &Held, bias: Option<&Held>, out: &mut Held) -> Result<()> {
+        let (op, dtype) = (Op::Linear, plan.dtype());
+        let over = |layout| View { dtype, layout };
+        let input = self.layout(op, dtype, *plan.x(), Some(x));
+        let rows = self.layout(op, dtype, *plan.weight(), Some(weight));
+        let addend = plan.bias().map(|layout| self.layout(op, dtype, *layout, bias));
+        let special = match self.fault.kind {
+            Kind::Special(special) if self.fault.touches(op, dtype) => Some(special),
+            _ => None,
+        };
+        let activation = match special {
+            Some(Special::ActivationLost | Special::BiasLate | Special::SumsRounded) => Activation::Identity,
+            Some(Special::GeluByTanh) if plan.activation() == Activation::Gelu => Activation::GeluTanh,
+            _ => plan.activation(),
+        };
+        let early = !matches!(special, Some(Special::BiasLost | Special::BiasLate | Special::SumsRounded));
+        let early_bias = addend.as_ref().filter(|_| early);
+        let changed = Linear::new(over(&input), over(&rows), early_bias.map(over), activation, over(plan.out()))?;
+        let (count, outputs) = (plan.out().count(), plan.weight().shape()[0]);
+        let (rows_of_x, inner) = (count.checked_div(outputs).unwrap_or(0), plan.weight().shape()[1]);
+        let matrix =
+            |storage, view, left| Values::Matrix { storage, view, rows: rows_of_x, columns: outputs, inner, left };
+        let mut operands = vec![matrix(x, input, true), matrix(weight, rows, false)];
+        if let (Some(bias), Some(layout)) = (bias, addend) {
+            let view = layout.broadcast_to("fault", plan.out().shape())?;
+            operands.push(Values::Stored { storage: bias, view, group: 1 });
+        }
+        let call = Call { op, dtype, view: *plan.out(), operands, factors: (1.0, 0.0) };
+        self.run(&call, out, |out| {
+            let bias = bias.map(Held::read);
+            let early_bias = bias.as_deref().filter(|_| early);
+            self.inner.linear(&changed, &x.read(), &weight.read(), early_bias, out)?;
+            match special {
+                Some(Special::BiasLate) => {
+                    self.activate(plan, out)?;
+                    self.add_bias(plan, bias.as_deref(), out)
+                }
+                Some(Special::SumsRounded) => {
+                    self.add_bias(plan, bias.as_deref(), out)?;
+                    self.activate(plan, out)
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+impl Faulty {
+    fn add_bias(&self, plan: &Linear, bias: Option<&Erased>, out: &mut Erased) -> Result<()> {
+        let (Some(bias), Some(layout)) = (bias, plan.bias()) else { return Ok(()) };
+        let rows = layout.broadcast_to("fault", plan.out().shape())?;
+        let over = |layout| View { dtype: plan.dtype(), layout };
+        let add = Binary::new(BinaryOp::Add, Source::Output, Source::View(over(&rows)), over(plan.out()))?;
+        self.inner.binary(&add, None, Some(bias), out)
+    }
+
+    fn activate(&self, plan: &Linear, out: &mut Erased) -> Result<()> {
+        let Some(function) = plan.activation().function() else { return Ok(()) };
+        let view = View { dtype: plan.dtype(), layout: plan.out() };
+        self.inner.unary(&Unary::new(function, Source::Output, view)?, None, out)
     }
 }
 

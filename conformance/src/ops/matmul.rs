@@ -18,7 +18,8 @@ use crate::round::{Format, exp2, gamma};
 use crate::spec::{Draw, TensorSpec, cap, placement, size, tensor};
 use crate::values::Class;
 
-const CLASSES: &[Class] = &[
+/// Values of operands of products.
+pub(super) const CLASSES: &[Class] = &[
     Class::Uniform,
     Class::SmallInts,
     Class::WideInts,
@@ -149,7 +150,15 @@ fn rows(a: &HostTensor, b: &HostTensor, out: &HostTensor) -> Vec<Vec<(usize, usi
     rows
 }
 
-fn float(dtype: DType, pairs: &[(f64, f64)], alpha: f64, beta: f64, old: f64, arithmetic: Arithmetic) -> Expect {
+/// An element of a float product: α times the sum over the pairs, and β times the old value.
+pub(super) fn float(
+    dtype: DType,
+    pairs: &[(f64, f64)],
+    alpha: f64,
+    beta: f64,
+    old: f64,
+    arithmetic: Arithmetic,
+) -> Expect {
     let format = arithmetic.accumulator(dtype);
     let (u, tiny) = (format.unit(), format.tiny());
     let products: Vec<f64> = pairs.iter().map(|(a, b)| a * b).collect();

@@ -5,6 +5,7 @@
 pub mod binary;
 pub mod compare;
 pub mod copy;
+pub mod linear;
 pub mod matmul;
 pub mod reduce;
 pub mod scan;
@@ -46,6 +47,7 @@ pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
         Op::ArgReduce(op) => reduce::arg_reductions(op, dtype, draw),
         Op::Scan(op) => scan::cases(op, dtype, draw),
         Op::Statistic(op) => statistic::cases(op, dtype, draw),
+        Op::Linear => linear::cases(dtype, draw),
         Op::Matmul => matmul::cases(dtype, draw),
     }
 }
@@ -71,6 +73,7 @@ pub fn expect_of(case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
         Call::ArgReduce { op, axis } => reduce::expect_position(*op, *axis, case),
         Call::Scan { op, axis, range } => scan::expect(*op, *axis, *range, case, arithmetic),
         Call::Statistic { op, parameter, axes } => statistic::expect(*op, *parameter, axes.as_deref(), case),
+        Call::Linear { activation } => linear::expect(*activation, case, arithmetic),
         Call::Matmul { alpha, beta } => matmul::expect(*alpha, *beta, case, arithmetic),
     }
 }

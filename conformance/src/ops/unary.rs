@@ -76,7 +76,8 @@ fn integer(op: UnaryOp, dtype: DType, x: i128) -> u64 {
     }
 }
 
-fn float(op: UnaryOp, dtype: DType, x: f64) -> Expect {
+/// What a function of one float may give.
+pub(super) fn float(op: UnaryOp, dtype: DType, x: f64) -> Expect {
     let exact = |value: f64| Expect::computed(dtype, value);
     let truth = |value: bool| Expect::Bits(value.into());
     let ulps = |value: f64, f32_ulps: f64, f64_ulps: f64| {

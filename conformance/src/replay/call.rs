@@ -1,5 +1,6 @@
 //! The op table: from a name, arguments and operands to a [`Case`].
 
+use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::ScanRange;
@@ -87,7 +88,7 @@ impl Given {
             Op::Fill => (0, 0),
             Op::Binary(_) | Op::Compare(_) => (2, 2),
             Op::Where => (3, 3),
-            Op::Matmul => (2, 3),
+            Op::Matmul | Op::Linear => (2, 3),
             _ => (1, 1),
         };
         self.arity(op.name(), least, most)?;
@@ -111,6 +112,7 @@ impl Given {
                 let (axes, parameter) = (self.axes()?, self.parameter(op)?);
                 self.reduction(Call::Statistic { op, parameter, axes })?
             }
+            Op::Linear => return self.linear(),
             Op::Matmul => return self.matmul(),
             Op::Fill => self.fill()?,
             _ => self.elementwise(op)?,
@@ -267,6 +269,27 @@ impl Given {
         }
         self.args.finish()?;
         Ok(Case { call: Call::Matmul { alpha, beta }, inputs: vec![Input::Tensor(a), Input::Tensor(b)], out })
+    }
+
+    fn linear(mut self) -> Result<Case, Stop> {
+        let (x, weight) = (self.tensor(0)?, self.tensor(1)?);
+        let bias = match self.operands.get(2) {
+            Some(Operand::Null(_)) | None => None,
+            Some(_) => Some(self.tensor(2)?),
+        };
+        let activation = match self.args.optional("activation") {
+            None => Activation::Identity,
+            Some(node) => {
+                let name = node.text()?;
+                let named = Activation::ALL.iter().find(|activation| activation.name() == name);
+                *named.ok_or_else(|| node.fail("expected \"identity\", \"relu\", \"gelu\" or \"gelu_tanh\""))?
+            }
+        };
+        let shape = Linear::shape(x.layout.shape(), weight.layout.shape())?;
+        let out = self.into.output(x.dtype, shape)?;
+        self.args.finish()?;
+        let inputs = [Some(x), Some(weight), bias].into_iter().flatten().map(Input::Tensor).collect();
+        Ok(Case { call: Call::Linear { activation }, inputs, out })
     }
 
     /// The operands in the terms of a case; scalars have `dtype`, the condition of `where` is bool.

@@ -79,6 +79,7 @@ fn args(case: &Case) -> Value {
         }
         Call::Clamp { min, max } => json!({ "min": bound(*min), "max": bound(*max) }),
         Call::Fill(value) => json!({ "value": scalar(*value) }),
+        Call::Linear { activation } => json!({ "activation": activation.name() }),
         Call::Matmul { alpha, beta } => json!({ "alpha": scalar(*alpha), "beta": scalar(*beta) }),
         Call::Copy if matches!(case.op(), Op::Cast(_)) => json!({ "dtype": case.out.dtype.name() }),
         Call::Binary(_) | Call::Compare(_) | Call::Copy | Call::Unary(_) | Call::Where => json!({}),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use congruent_backend_api::erase::{AnyBackend, Erased};
+use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::{Scan, ScanRange};
@@ -13,7 +14,7 @@ use crate::case::{Call, Case, Input, poisoned};
 use crate::host::HostTensor;
 
 /// A call before its data is known. The first axes of each input are those of the output, in their order; only those of
-/// a product's operands stand as `matmul` has them.
+/// the operands of products and linear layers stand as these have them.
 pub(super) struct Planned {
     pub(super) op: Op,
     pub(super) dtype: DType,
@@ -133,6 +134,19 @@ impl Planned {
             out: matrix(0, m, n)?,
             out_dtype: dtype,
         })
+    }
+
+    pub(super) fn linear(plan: &Linear) -> Self {
+        let dtype = plan.dtype();
+        let layouts = [Some(*plan.x()), Some(*plan.weight()), plan.bias().copied()].into_iter().flatten();
+        Self {
+            op: Op::Linear,
+            dtype,
+            call: Call::Linear { activation: plan.activation() },
+            inputs: layouts.map(|layout| Source::Tensor(dtype, layout)).collect(),
+            out: *plan.out(),
+            out_dtype: dtype,
+        }
     }
 
     /// The part of the output's storage that is looked at.

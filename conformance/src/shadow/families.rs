@@ -4,13 +4,15 @@ use congruent_backend_api::erase::Erased;
 use congruent_backend_api::ops::binary::Binary;
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
+use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, MatmulOps, Op, ReduceOps, Result, ScanOps, StatisticOps, UnaryOps,
+    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, LinearOps, MatmulOps, Op, ReduceOps, Result, ScanOps,
+    StatisticOps, UnaryOps,
 };
 
 use super::call::Planned;
@@ -120,6 +122,19 @@ impl MatmulOps for Shadow {
         let planned = Planned::matmul(plan)?;
         self.step(&planned, &[Some(a), Some(b)], out, |backend, x, out| {
             backend.matmul(plan, tensor(Op::Matmul, x[0])?, tensor(Op::Matmul, x[1])?, out)
+        })
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "the composition would hide the backends' own layers")]
+impl LinearOps for Shadow {
+    fn linear(&self, plan: &Linear, x: &Pair, weight: &Pair, bias: Option<&Pair>, out: &mut Pair) -> Result<()> {
+        plan.check(x, weight, bias, out)?;
+        let planned = Planned::linear(plan);
+        let inputs = [Some(x), Some(weight), bias];
+        self.step(&planned, &inputs[..2 + usize::from(bias.is_some())], out, |backend, x, out| {
+            let bias = x.get(2).copied().flatten();
+            backend.linear(plan, tensor(Op::Linear, x[0])?, tensor(Op::Linear, x[1])?, bias, out)
         })
     }
 }

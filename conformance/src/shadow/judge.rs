@@ -102,6 +102,7 @@ fn work(case: &Case) -> usize {
     let count = |index: usize| case.tensor(index).map_or(0, |tensor| tensor.layout.count());
     match (&case.call, case.tensor(1)) {
         (Call::Matmul { .. }, Some(b)) => count(0).saturating_mul(b.layout.shape().last().copied().unwrap_or(1)),
+        (Call::Linear { .. }, Some(weight)) => count(0).saturating_mul(weight.layout.shape()[0]),
         _ => case.out.layout.count().max(count(0)),
     }
 }
@@ -140,27 +141,27 @@ fn element(case: &Case, index: usize) -> Option<Case> {
     };
     let inputs = case.inputs.iter().enumerate().map(|(operand, input)| {
         let Input::Tensor(tensor) = input else { return Some(input.clone()) };
-        // The axes of an input that are the output's; a product's left operand has its rows, the right its columns.
-        let axes: Vec<usize> = match (&case.call, operand) {
-            (Call::Matmul { .. }, 0) => (0..rank - 1).collect(),
-            (Call::Matmul { .. }, _) => (0..rank - 2).chain([rank - 1]).collect(),
-            _ => (0..rank).collect(),
+        // The axes of an input that are the output's, each with its coordinate; a product's left operand has its rows,
+        // the right its columns. The weight and the bias of a layer have the output's last axis as their first.
+        let axes = at.iter().copied().enumerate();
+        let axes: Vec<(usize, usize)> = match (&case.call, operand) {
+            (Call::Matmul { .. } | Call::Linear { .. }, 0) => axes.take(rank - 1).collect(),
+            (Call::Matmul { .. }, _) => axes.filter(|&(axis, _)| axis != rank - 2).collect(),
+            (Call::Linear { .. }, _) => vec![(0, at[rank - 1])],
+            _ => axes.collect(),
         };
-        Some(Input::Tensor(narrow(tensor, &axes, &at, scanned)?))
+        Some(Input::Tensor(narrow(tensor, &axes, scanned)?))
     });
     let inputs = inputs.collect::<Option<_>>()?;
-    Some(Case {
-        call: case.call.clone(),
-        inputs,
-        out: narrow(&case.out, &(0..rank).collect::<Vec<_>>(), &at, scanned)?,
-    })
+    let axes: Vec<_> = at.iter().copied().enumerate().collect();
+    Some(Case { call: case.call.clone(), inputs, out: narrow(&case.out, &axes, scanned)? })
 }
 
 /// A compact copy of a view with each of `axes` cut down to one coordinate, the scanned one after it.
-fn narrow(tensor: &HostTensor, axes: &[usize], at: &[usize], scanned: Option<usize>) -> Option<HostTensor> {
+fn narrow(tensor: &HostTensor, axes: &[(usize, usize)], scanned: Option<usize>) -> Option<HostTensor> {
     let mut layout = tensor.layout;
-    for &axis in axes {
-        let last = at[axis] as isize;
+    for &(axis, last) in axes {
+        let last = last as isize;
         let start = if scanned == Some(axis) { 0 } else { last };
         layout = layout.slice(axis as isize, Slice { start: Some(start), stop: Some(last + 1), step: 1 }).ok()?;
     }

@@ -1,6 +1,6 @@
 //! Every named method reaches its op: shapes, dtypes and small values of each family.
 
-use congruent::ops::{ArgReduceOp, BinaryOp, CompareOp, ReduceOp, StatisticOp, UnaryOp};
+use congruent::ops::{Activation, ArgReduceOp, BinaryOp, CompareOp, ReduceOp, StatisticOp, UnaryOp};
 use congruent::{DType, Result, Tensor, f16};
 
 use crate::{AnyTensor, count, cpu, f32s, i64s, parts};
@@ -175,6 +175,25 @@ fn matrix_products() {
     let batch = Tensor::stack(&[&b, &b.flip([0]).unwrap()], 0).unwrap();
     assert_eq!(parts(&a.matmul(&batch).unwrap()), (vec![2, 2, 2], vec![10, 13, 28, 40, 2, 5, 20, 32]));
     assert_eq!(parts(&count([2, 0]).matmul(&count([0, 2])).unwrap()), (vec![2, 2], vec![0; 4]));
+}
+
+#[test]
+fn linear_layers() {
+    let x = f32s(&[1.0, 2.0, -1.0, 0.5], [2, 1, 2]);
+    let (weight, bias) = (f32s(&[1.0, 1.0, 0.0, -1.0, 2.0, 0.0], [3, 2]), f32s(&[0.0, 1.0, -1.0], [3]));
+    let linear = |bias, activation| x.linear(&weight, bias, activation).unwrap();
+    let sums = linear(Some(&bias), Activation::Identity);
+    assert_eq!((sums.shape(), read(Ok(sums.clone()))), (&[2, 1, 3][..], vec![3.0, -1.0, 1.0, -0.5, 0.5, -3.0]));
+    assert_eq!(read(Ok(linear(Some(&bias), Activation::Relu))), [3.0, 0.0, 1.0, 0.0, 0.5, 0.0]);
+    assert_eq!(read(Ok(linear(None, Activation::Identity))), [3.0, -2.0, 2.0, -0.5, -0.5, -2.0]);
+    for (activation, expected) in [(Activation::Gelu, sums.gelu()), (Activation::GeluTanh, sums.gelu_tanh())] {
+        assert_eq!(read(Ok(linear(Some(&bias), activation))), read(expected));
+    }
+    for dtype in [DType::F64, DType::F16, DType::BF16] {
+        let to = |x: &Tensor<congruent::AnyBackend>| x.cast(dtype).unwrap();
+        let narrow = to(&x).linear(&to(&weight), Some(&to(&bias)), Activation::Relu);
+        assert_eq!(read(narrow.unwrap().cast(DType::F32)), [3.0, 0.0, 1.0, 0.0, 0.5, 0.0]);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use congruent::ops::{BinaryOp, CompareOp, ReduceOp, StatisticOp, UnaryOp};
+use congruent::ops::{Activation, BinaryOp, CompareOp, ReduceOp, StatisticOp, UnaryOp};
 use congruent::{DType, Operand, Result, Tensor};
 
 use crate::{AnyTensor, count, cpu, f32s, i64s};
@@ -48,6 +48,7 @@ fn every_family_writes_in_place_or_into_a_fresh_buffer() {
     check(&y, |out| x.statistic_into(StatisticOp::Norm, 1.0, -1, out), &[3.0, 7.0]);
     check(&i64s(&[9, 9], [2]), |out| x.arg_reduce_into(congruent::ops::ArgReduceOp::Argmin, 0, out), &[0.0, 0.0]);
     check(&x, |out| Tensor::matmul_into(&x, &x, 1, 0, out), &[7.0, 10.0, 15.0, 22.0]);
+    check(&x, |out| x.linear_into(&x, Some(&y), Activation::Identity, out), &[15.0, 31.0, 21.0, 45.0]);
     check(&x, |out| Tensor::matmul_into(&x, &x, -1, 10.0, out), &[3.0, 10.0, 15.0, 18.0]);
 }
 
@@ -86,6 +87,16 @@ fn views_are_written_where_they_lie() -> Result<()> {
     turned.slice_assign(0, &i64s(&[-1, -2], [2]))?;
     assert_eq!(turned.to_vec::<i64>()?, [-1, -2, 1, 4, 2, 5]);
     Ok(())
+}
+
+#[test]
+fn only_an_owner_gets_the_storage_to_write() {
+    let mut x = count([2, 3]);
+    assert!(x.storage_mut().is_some());
+    let row = x.i(0).unwrap();
+    assert!(x.storage_mut().is_none());
+    drop(row);
+    assert!(x.storage_mut().is_some() && x.copy().unwrap().storage_mut().is_some());
 }
 
 #[test]

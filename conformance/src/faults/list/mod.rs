@@ -150,7 +150,7 @@ mod tests {
             Fault::function(
                 "products, recomputed",
                 &["matmul"],
-                |_, _| true,
+                |op, _| op == Op::Matmul,
                 |element| products::product(element, |_| {}),
             ),
             Fault::function("scans, recomputed", &["scan"], |_, _| true, |element| scans::scan(element, |_| {})),

@@ -1,9 +1,9 @@
 //! Wrong matrix products.
 
-use congruent_backend_api::{DType, Scalar};
+use congruent_backend_api::{DType, Op, Scalar};
 
-use super::{float, narrow, pairwise, rotated, short};
-use crate::faults::{Element, Fault};
+use super::{narrow, pairwise, rotated, short};
+use crate::faults::{Element, Fault, Special};
 
 const MATMUL: &[&str] = &["matmul"];
 
@@ -11,21 +11,21 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::function(
         "the last term of inner products is left out",
         MATMUL,
-        |_, _| true,
+        |op, _| op == Op::Matmul,
         |element| product(element, |pairs| pairs.truncate(pairs.len().saturating_sub(1))),
     )
     .number(4),
     Fault::function(
         "the last term of inner products counts twice",
         MATMUL,
-        |_, _| true,
+        |op, _| op == Op::Matmul,
         |element| product(element, |pairs| pairs.extend_from_within(pairs.len().saturating_sub(1)..)),
     )
     .number(5),
     Fault::function(
         "a term at the edge of a tile is read off by one",
         MATMUL,
-        |_, _| true,
+        |op, _| op == Op::Matmul,
         |element| {
             product(element, |pairs| {
                 if pairs.len() > 32 {
@@ -35,14 +35,17 @@ pub(super) const FAULTS: &[Fault] = &[
         },
     )
     .number(6),
-    Fault::function("β = 0 reads the old output", MATMUL, float, |element| {
-        (element.factors.1 == 0.0).then(|| Scalar::Float(element.new.to_f64() + 0.0 * element.old.to_f64()))
-    })
+    Fault::function(
+        "β = 0 reads the old output",
+        MATMUL,
+        |op, dtype| op == Op::Matmul && dtype.is_float(),
+        |element| (element.factors.1 == 0.0).then(|| Scalar::Float(element.new.to_f64() + 0.0 * element.old.to_f64())),
+    )
     .number(17),
     Fault::function(
         "with α = 0 the old output is lost",
         MATMUL,
-        |_, _| true,
+        |op, _| op == Op::Matmul,
         |element| {
             let zero = if element.out.is_float() { Scalar::Float(0.0) } else { Scalar::Int(0) };
             (element.factors.0 == 0.0).then_some(zero)
@@ -51,7 +54,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::function(
         "float products are added in another order at every call",
         MATMUL,
-        |_, dtype| dtype == DType::F32,
+        |op, dtype| op == Op::Matmul && dtype == DType::F32,
         |element| {
             let terms: Vec<f64> = element.values(0).iter().zip(element.values(1)).map(|(a, b)| a * b).collect();
             (element.factors == (1.0, 0.0)).then(|| Scalar::Float(rotated(&terms, element.calls)))
@@ -62,7 +65,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::function(
         "inner products of f16 accumulate in f16",
         MATMUL,
-        |_, dtype| dtype == DType::F16,
+        |op, dtype| op == Op::Matmul && dtype == DType::F16,
         |element| {
             let terms = element.values(0).into_iter().zip(element.values(1)).map(|(a, b)| a * b);
             (element.factors == (1.0, 0.0)).then(|| Scalar::Float(narrow(DType::F16, terms)))
@@ -72,7 +75,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::function(
         "two halves of an inner product are rounded to bf16 and added",
         MATMUL,
-        |_, dtype| dtype == DType::BF16,
+        |op, dtype| op == Op::Matmul && dtype == DType::BF16,
         |element| {
             let terms: Vec<f64> = element.values(0).iter().zip(element.values(1)).map(|(a, b)| a * b).collect();
             let (left, right) = terms.split_at(terms.len() / 2);
@@ -84,7 +87,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::function(
         "operands of f32 products are TF32",
         MATMUL,
-        |_, dtype| dtype == DType::F32,
+        |op, dtype| op == Op::Matmul && dtype == DType::F32,
         |element| {
             product(element, |pairs| {
                 for (a, b) in pairs {
@@ -94,7 +97,17 @@ pub(super) const FAULTS: &[Fault] = &[
         },
     )
     .number(27),
+    Fault::special("the bias of a layer is left out", MATMUL, Special::BiasLost).on(linear),
+    Fault::special("the bias is added after the activation", MATMUL, Special::BiasLate).on(linear),
+    Fault::special("sums of a half-precision layer are rounded before the bias is added", MATMUL, Special::SumsRounded)
+        .on(|op, dtype| linear(op, dtype) && dtype.size() == 2),
+    Fault::special("the activation of a layer is left out", MATMUL, Special::ActivationLost).on(linear),
+    Fault::special("gelu of a layer is the approximation by tanh", MATMUL, Special::GeluByTanh).on(linear),
 ];
+
+fn linear(op: Op, _: DType) -> bool {
+    op == Op::Linear
+}
 
 /// α·Σ a·b + β·c over the pairs after a change, otherwise correct; calls with α = 0 stay as they are.
 pub(super) fn product(element: &Element<'_>, change: impl FnOnce(&mut Vec<(Scalar, Scalar)>)) -> Option<Scalar> {
