@@ -25,7 +25,6 @@ struct Reduce {
 
 #if IS_FLOAT
 DEVICE bool is_finite(C x) { return x - x == 0; }
-DEVICE C infinity() { return (C)1 / (C)0; }
 #endif
 
 // ---- Accumulators: each has Acc, Out, identity, add an element, merge two, finish --------------------------------

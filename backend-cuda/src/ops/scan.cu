@@ -35,7 +35,6 @@ struct Scan {
 
 #if IS_FLOAT
 DEVICE bool is_finite(C x) { return x - x == 0; }
-DEVICE C infinity() { return (C)1 / (C)0; }
 DEVICE f32 natural_exp(f32 x) { return expf(x); }
 DEVICE f64 natural_exp(f64 x) { return exp(x); }
 DEVICE f32 natural_log(f32 x) { return logf(x); }
