@@ -13,6 +13,7 @@ use crate::ops::linear::{Linear, LinearOps};
 use crate::ops::matmul::{Matmul, MatmulOps};
 use crate::ops::reduce::{ArgReduce, Reduce, ReduceOps};
 use crate::ops::scan::{Scan, ScanOps};
+use crate::ops::sort::{SearchSorted, Sort, SortOps};
 use crate::ops::statistic::{Statistic, StatisticOps};
 use crate::ops::unary::{Unary, UnaryOps};
 use crate::ops::{AllOps, Op};
@@ -172,6 +173,17 @@ impl<B: StatisticOps> StatisticOps for Erase<B> {
 impl<B: ScanOps> ScanOps for Erase<B> {
     fn scan(&self, plan: &Scan, x: &Erased, out: &mut Erased) -> Result<()> {
         self.0.scan(plan, self.inner(x)?, self.inner_mut(out)?)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "a provided method that is not forwarded would lose its override")]
+impl<B: SortOps> SortOps for Erase<B> {
+    fn sort(&self, plan: &Sort, x: &Erased, out: &mut Erased) -> Result<()> {
+        self.0.sort(plan, self.inner(x)?, self.inner_mut(out)?)
+    }
+
+    fn search_sorted(&self, plan: &SearchSorted, sorted: &Erased, values: &Erased, out: &mut Erased) -> Result<()> {
+        self.0.search_sorted(plan, self.inner(sorted)?, self.inner(values)?, self.inner_mut(out)?)
     }
 }
 

@@ -2,7 +2,7 @@
 //! rely on. Nothing here knows a backend by name.
 //!
 //! A [`Backend`] owns [`Storage`] and implements op families: [`UnaryOps`], [`BinaryOps`], [`CompareOps`],
-//! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`ScanOps`], [`MatmulOps`], [`LinearOps`]; [`AllOps`] is all of
+//! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`ScanOps`], [`SortOps`], [`MatmulOps`], [`LinearOps`]; [`AllOps`] is all of
 //! them. A call is validated once, by the constructor of its plan (for example [`Reduce`](ops::reduce::Reduce)), which
 //! infers shapes, checks dtypes and brings the loops into [canonical form](Nest). A backend only executes plans: it never returns a shape error.
 //! What it does check, with the plan's `check`, is that the storages it is handed are those the plan was made for.
@@ -61,6 +61,8 @@
 //! - `maximum minimum max min clamp relu` return NaN if an operand is NaN, and take −0 as less than +0.
 //! - `argmax` and `argmin` return the first NaN if there is one, else the first extreme; −0 equals +0 there.
 //! - `cummax` and `cummin` are NaN from the first NaN on.
+//! - `sort argsort topk searchsorted` place NaN above +∞ (so it is first in descending order), and −0 equals +0. Sorting is
+//!   stable in both directions: of equal elements the one that came first stays first. Sorted elements keep their bits.
 //! - Comparisons with NaN are false, `ne` is true. `round` takes ties to even.
 //!
 //! # Empty tensors
@@ -128,6 +130,7 @@ pub use ops::linear::LinearOps;
 pub use ops::matmul::MatmulOps;
 pub use ops::reduce::ReduceOps;
 pub use ops::scan::ScanOps;
+pub use ops::sort::SortOps;
 pub use ops::statistic::StatisticOps;
 pub use ops::unary::UnaryOps;
 pub use ops::{AllOps, Op};

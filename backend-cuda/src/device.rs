@@ -137,6 +137,7 @@ pub(crate) struct Device {
     blas: Blas,
     arch: u32,
     multiprocessors: u32,
+    shared_memory: usize,
     driver_version: i32,
     reads_pageable_memory: bool,
     tf32: bool,
@@ -150,6 +151,7 @@ impl Device {
         let (major, minor) = context.compute_capability()?;
         let count = |attribute| context.attribute(attribute);
         let multiprocessors = count(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let shared = count(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         let pageable = count(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)?;
         keep_in_pool(&context, options.pool_threshold)?;
         Ok(Self {
@@ -160,6 +162,7 @@ impl Device {
             blas: Blas::default(),
             arch: (10 * major + minor).unsigned_abs(),
             multiprocessors: multiprocessors.unsigned_abs(),
+            shared_memory: shared.unsigned_abs() as usize,
             driver_version,
             reads_pageable_memory: pageable != 0,
             tf32: options.tf32,
@@ -193,6 +196,11 @@ impl Device {
 
     pub(crate) fn multiprocessors(&self) -> u32 {
         self.multiprocessors
+    }
+
+    /// The most shared memory that a block can have, in bytes.
+    pub(crate) fn shared_memory(&self) -> usize {
+        self.shared_memory
     }
 
     /// The CUDA version of the driver, 13000 for 13.0.

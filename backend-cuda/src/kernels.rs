@@ -11,6 +11,7 @@ use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
 use congruent_backend_api::ops::scan::ScanOp;
+use congruent_backend_api::ops::sort::SortOp;
 use congruent_backend_api::ops::unary::UnaryOp;
 use congruent_backend_api::{DType, Op, Result};
 use cudarc::driver::{CudaFunction, CudaModule};
@@ -31,13 +32,14 @@ pub struct KernelModule {
 }
 
 /// Family names and sources, in the order of [`KernelModule::family`].
-const FAMILIES: [(&str, &str); 7] = [
+const FAMILIES: [(&str, &str); 8] = [
     ("unary", include_str!("ops/unary.cu")),
     ("binary", include_str!("ops/binary.cu")),
     ("compare", include_str!("ops/compare.cu")),
     ("copy", include_str!("ops/copy.cu")),
     ("reduce", include_str!("ops/reduce.cu")),
     ("scan", include_str!("ops/scan.cu")),
+    ("sort", include_str!("ops/sort.cu")),
     ("matmul", include_str!("ops/matmul.cu")),
 ];
 
@@ -79,8 +81,9 @@ impl KernelModule {
     fn kernels(self) -> impl Iterator<Item = Kernel> {
         let passes = |op: Op| match op {
             // Composed from other ops, so it has no kernel.
-            Op::Statistic(_) => 0..0,
-            Op::Reduce(_) | Op::ArgReduce(_) | Op::Scan(_) => 0..2,
+            // Positions are written by the kernels of `sort`.
+            Op::Statistic(_) | Op::Sort(SortOp::Argsort) => 0..0,
+            Op::Reduce(_) | Op::ArgReduce(_) | Op::Scan(_) | Op::Sort(SortOp::Sort) => 0..2,
             _ => 0..1,
         };
         Op::all()
@@ -133,7 +136,7 @@ impl fmt::Display for KernelModule {
     }
 }
 
-/// A kernel: an op for inputs of a dtype, or the second pass of a reduction or scan.
+/// A kernel: an op for inputs of a dtype, or the second pass of a reduction or scan, or the sort of rows in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
     pub(crate) op: Op,
@@ -175,8 +178,9 @@ const CAST: usize = COMPARE + CompareOp::ALL.len();
 const REDUCE: usize = CAST + DType::ALL.len();
 const ARG_REDUCE: usize = REDUCE + ReduceOp::ALL.len();
 const SCAN: usize = ARG_REDUCE + ArgReduceOp::ALL.len();
-const REST: usize = SCAN + ScanOp::ALL.len();
-const OPS: usize = REST + 7;
+const SORT: usize = SCAN + ScanOp::ALL.len();
+const REST: usize = SORT + SortOp::ALL.len();
+const OPS: usize = REST + 8;
 
 /// A different number below `OPS` for each op that has a kernel.
 fn op_index(op: Op) -> usize {
@@ -188,6 +192,7 @@ fn op_index(op: Op) -> usize {
         Op::Reduce(op) => REDUCE + op as usize,
         Op::ArgReduce(op) => ARG_REDUCE + op as usize,
         Op::Scan(op) => SCAN + op as usize,
+        Op::Sort(op) => SORT + op as usize,
         Op::Clamp => REST,
         Op::Copy => REST + 1,
         Op::Fill => REST + 2,
@@ -195,6 +200,7 @@ fn op_index(op: Op) -> usize {
         Op::Where => REST + 4,
         Op::Linear => REST + 5,
         Op::Statistic(_) => REST + 6,
+        Op::SearchSorted => REST + 7,
     }
 }
 

@@ -1,12 +1,13 @@
 //! Launching: the structures that kernels take, and the one call that starts them.
 //!
-//! Each structure here has its mirror in `common.cuh`, `reduce.cu`, `scan.cu` or `matmul.cu`, with the same fields in the same
+//! Each structure here has its mirror in `common.cuh`, `reduce.cu`, `scan.cu`, `sort.cu` or `matmul.cu`, with the same fields in the same
 //! order. Where the driver can tell (CUDA 12.4), the sizes are compared when a kernel is first used.
 
 use std::ffi::c_void;
 
 use congruent_backend_api::{Error, ErrorKind, MAX_RANK, Nest, Result};
 use cudarc::driver::sys;
+use cudarc::driver::sys::CUfunction_attribute;
 use cudarc::driver::{CudaFunction, result};
 
 use crate::device::Device;
@@ -19,6 +20,13 @@ pub(crate) const THREADS: usize = 256;
 
 /// A structure that some kernel takes as its one parameter. Implemented in this file only.
 pub(crate) trait Parameter: Copy {}
+
+/// The threads of a block, and the shared memory that they have beside the kernel's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedMemory {
+    pub(crate) threads: usize,
+    pub(crate) bytes: usize,
+}
 
 /// How threads walk a nest; see `common.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +181,47 @@ pub(crate) struct ScanParameter {
 
 impl Parameter for ScanParameter {}
 
+/// `Sort` of `sort.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct SortParameter {
+    pub(crate) rows: DeviceNest<2>,
+    pub(crate) x: DevicePointer,
+    pub(crate) out: DevicePointer,
+    pub(crate) keys: [DevicePointer; 2],
+    pub(crate) positions: [DevicePointer; 2],
+    pub(crate) counts: DevicePointer,
+    pub(crate) totals: DevicePointer,
+    pub(crate) len: u64,
+    pub(crate) taken: u64,
+    pub(crate) tiles: u64,
+    pub(crate) out_stride: i64,
+    pub(crate) x_stride: i64,
+    pub(crate) phase: u32,
+    pub(crate) pass: u32,
+    pub(crate) descending: u32,
+    pub(crate) elements: u32,
+    pub(crate) wide: u32,
+    pub(crate) unused: u32,
+}
+
+impl Parameter for SortParameter {}
+
+/// `Search` of `sort.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct SearchParameter {
+    pub(crate) nest: DeviceNest<3>,
+    pub(crate) sorted: DevicePointer,
+    pub(crate) values: DevicePointer,
+    pub(crate) out: DevicePointer,
+    pub(crate) len: u64,
+    pub(crate) stride: i64,
+    pub(crate) right: u64,
+}
+
+impl Parameter for SearchParameter {}
+
 /// `Matmul` of `matmul.cu`; pairs are row and column strides.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -196,9 +245,30 @@ impl Device {
     /// What the nests of `parameter` reach from its addresses lies in memory of this device value that holds elements of
     /// the kernel's dtypes, and nothing but this stream uses the output.
     pub(crate) unsafe fn launch<P: Parameter>(&self, kernel: Kernel, blocks: usize, parameter: &P) -> Result<()> {
+        // SAFETY: the caller's promise is the one asked for.
+        unsafe { self.launch_with(kernel, blocks, SharedMemory { threads: THREADS, bytes: 0 }, parameter) }
+    }
+
+    /// The same for a kernel whose blocks have another size, or dynamic shared memory.
+    ///
+    /// # Safety
+    /// As for [`launch`](Self::launch); the kernel is made for that many threads and reaches no further into its shared
+    /// memory.
+    pub(crate) unsafe fn launch_with<P: Parameter>(
+        &self,
+        kernel: Kernel,
+        blocks: usize,
+        shared: SharedMemory,
+        parameter: &P,
+    ) -> Result<()> {
         let op = kernel.op.name();
         self.bind(op)?;
-        let function = self.kernels().function(self, kernel, |function| self.check_size::<P>(kernel, function))?;
+        let function = self.kernels().function(self, kernel, |function| {
+            if shared.bytes > 0 {
+                self.allow_shared_memory(kernel, function)?;
+            }
+            self.check_size::<P>(kernel, function)
+        })?;
         let blocks = blocks.clamp(1, 32 * self.multiprocessors() as usize) as u32;
         let mut parameters = [std::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
         // SAFETY: the function takes one structure, `P` is its mirror, and the driver copies it before it returns. The
@@ -208,13 +278,23 @@ impl Device {
             result::launch_kernel(
                 function.cu_function(),
                 (blocks, 1, 1),
-                (THREADS as u32, 1, 1),
-                0,
+                (shared.threads as u32, 1, 1),
+                shared.bytes as u32,
                 self.stream(),
                 &mut parameters,
             )
         }
         .map_err(|error| driver_error(op, error))
+    }
+
+    /// Lets a kernel have all the shared memory that a block can have.
+    fn allow_shared_memory(&self, kernel: Kernel, function: &CudaFunction) -> Result<()> {
+        let attribute = |attribute| function.get_attribute(attribute);
+        let set = attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES).and_then(|own| {
+            let most = self.shared_memory() as i32 - own;
+            function.set_attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most)
+        });
+        set.map_err(|error| driver_error(kernel.op.name(), error))
     }
 
     /// Fails when the kernel's parameter has another size than `P`.

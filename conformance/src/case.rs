@@ -9,6 +9,7 @@ use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::{Scan, ScanOp, ScanRange};
+use congruent_backend_api::ops::sort::{SearchSorted, Sort, SortOp};
 use congruent_backend_api::ops::statistic::{Statistic, StatisticOp};
 use congruent_backend_api::ops::unary::{Unary, UnaryOp};
 use congruent_backend_api::{DType, Error, ErrorKind, Layout, Op, Result, Scalar, Source, View};
@@ -68,6 +69,20 @@ pub enum Call {
         axis: isize,
         /// Which elements enter.
         range: ScanRange,
+    },
+    /// A search for the places of values in sorted rows: the first input is the rows.
+    SearchSorted {
+        /// Whether equal elements of a row come before a value.
+        right: bool,
+    },
+    /// A sort along an axis.
+    Sort {
+        /// What is written of it.
+        op: SortOp,
+        /// The axis.
+        axis: isize,
+        /// Whether the greatest element comes first.
+        descending: bool,
     },
     /// A composed reduction.
     Statistic {
@@ -133,6 +148,8 @@ impl Case {
             Call::Matmul { .. } => Op::Matmul,
             Call::Reduce { op, .. } => Op::Reduce(*op),
             Call::Scan { op, .. } => Op::Scan(*op),
+            Call::SearchSorted { .. } => Op::SearchSorted,
+            Call::Sort { op, .. } => Op::Sort(*op),
             Call::Statistic { op, .. } => Op::Statistic(*op),
             Call::Unary(op) => Op::Unary(*op),
             Call::Where => Op::Where,
@@ -230,6 +247,13 @@ impl Case {
             }
             Call::Scan { op, axis, range } => {
                 backend.scan(&Scan::new(*op, view(0)?, *axis, *range, out_view)?, required(0)?, out)
+            }
+            Call::SearchSorted { right } => {
+                let plan = SearchSorted::new(view(0)?, view(1)?, *right, out_view)?;
+                backend.search_sorted(&plan, required(0)?, required(1)?, out)
+            }
+            Call::Sort { op, axis, descending } => {
+                backend.sort(&Sort::new(*op, view(0)?, *axis, *descending, out_view)?, required(0)?, out)
             }
             Call::Statistic { op, parameter, axes } => {
                 let plan = Statistic::new(*op, *parameter, view(0)?, axes.as_deref(), out_view)?;

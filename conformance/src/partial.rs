@@ -22,11 +22,12 @@ use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::Scan;
+use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
     Backend, BinaryOps, CompareOps, CopyOps, DType, Error, LinearOps, MatmulOps, Op, ReduceOps, Result, ScanOps,
-    StatisticOps, UnaryOps,
+    SortOps, StatisticOps, UnaryOps,
 };
 
 /// A view of a backend as one that has a family; `None` when it has not.
@@ -43,6 +44,7 @@ pub struct Partial<B: Backend> {
     reduce: Family<B, dyn ReduceOps<Storage = B::Storage>>,
     scan: Family<B, dyn ScanOps<Storage = B::Storage>>,
     statistic: Family<B, dyn StatisticOps<Storage = B::Storage>>,
+    sort: Family<B, dyn SortOps<Storage = B::Storage>>,
     matmul: Family<B, dyn MatmulOps<Storage = B::Storage>>,
     linear: Family<B, dyn LinearOps<Storage = B::Storage>>,
 }
@@ -60,6 +62,7 @@ impl<B: Backend> Partial<B> {
             reduce: None,
             scan: None,
             statistic: None,
+            sort: None,
             matmul: None,
             linear: None,
         }
@@ -128,6 +131,15 @@ impl<B: Backend> Partial<B> {
         Self { statistic: Some(|backend| backend), ..self }
     }
 
+    /// It has the sorts and the searches in sorted rows.
+    #[must_use]
+    pub fn sort(self) -> Self
+    where
+        B: SortOps,
+    {
+        Self { sort: Some(|backend| backend), ..self }
+    }
+
     /// It has the products.
     #[must_use]
     pub fn matmul(self) -> Self
@@ -168,6 +180,7 @@ impl<B: Backend> Backend for Partial<B> {
             Op::Reduce(_) | Op::ArgReduce(_) => self.reduce.is_some(),
             Op::Scan(_) => self.scan.is_some(),
             Op::Statistic(_) => self.statistic.is_some(),
+            Op::Sort(_) | Op::SearchSorted => self.sort.is_some(),
             Op::Matmul => self.matmul.is_some(),
             Op::Linear => self.linear.is_some(),
         };
@@ -266,6 +279,22 @@ impl<B: Backend> ScanOps for Partial<B> {
 impl<B: Backend> StatisticOps for Partial<B> {
     fn statistic(&self, plan: &Statistic, x: &B::Storage, out: &mut B::Storage) -> Result<()> {
         self.has(self.statistic, Op::Statistic(plan.op()), plan.dtype())?.statistic(plan, x, out)
+    }
+}
+
+impl<B: Backend> SortOps for Partial<B> {
+    fn sort(&self, plan: &Sort, x: &B::Storage, out: &mut B::Storage) -> Result<()> {
+        self.has(self.sort, Op::Sort(plan.op()), plan.dtype())?.sort(plan, x, out)
+    }
+
+    fn search_sorted(
+        &self,
+        plan: &SearchSorted,
+        sorted: &B::Storage,
+        values: &B::Storage,
+        out: &mut B::Storage,
+    ) -> Result<()> {
+        self.has(self.sort, Op::SearchSorted, plan.dtype())?.search_sorted(plan, sorted, values, out)
     }
 }
 

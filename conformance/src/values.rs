@@ -37,6 +37,8 @@ pub enum Class {
     WideInts,
     /// One nonzero value in a run of eight.
     Sparse,
+    /// Rising along the view, in row-major order.
+    Rising,
     /// Every bit pattern of a 16-bit dtype in turn; in other dtypes like `FullRange`.
     Exhaustive,
 }
@@ -58,6 +60,7 @@ pub fn element(dtype: DType, class: Class, seed: u64, coordinates: &[usize], ind
         Some(_) if class == Class::Exhaustive && dtype.size() == 2 => index as u64 & 0xffff,
         Some(format) => encode_float(dtype, float(format, class, key, seed, index)),
         None if dtype == DType::Bool => boolean(class, key),
+        None if class == Class::Rising => encode_int(dtype, index as i128),
         None => encode_int(dtype, integer(dtype, class, key)),
     }
 }
@@ -94,6 +97,7 @@ fn float(format: Format, class: Class, key: u64, seed: u64, index: usize) -> f64
         Class::Large => sign * (10.0 + 90.0 * unit),
         Class::Ties => [-1.0, -0.0, 0.0, 1.0, 2.0][choice as usize % 5],
         Class::WideInts => (unit * exp2(format.precision - 6)).floor() * sign,
+        Class::Rising => index as f64,
         Class::Sparse if index % 8 == (seed % 8) as usize => sign * (1.0 + unit),
         Class::Sparse => 0.0,
     }

@@ -7,6 +7,7 @@ pub mod linear;
 pub mod matmul;
 pub mod reduce;
 pub mod scan;
+pub mod sort;
 pub mod statistic;
 pub mod unary;
 
@@ -18,17 +19,28 @@ use linear::LinearOps;
 use matmul::MatmulOps;
 use reduce::{ArgReduceOp, ReduceOp, ReduceOps};
 use scan::{ScanOp, ScanOps};
+use sort::{SortOp, SortOps};
 use statistic::{StatisticOp, StatisticOps};
 use unary::{UnaryOp, UnaryOps};
 
 /// Every op family. Implemented for whatever has all of them.
 pub trait AllOps:
-    UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + ScanOps + MatmulOps + LinearOps
+    UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + ScanOps + SortOps + MatmulOps + LinearOps
 {
 }
 
 impl<
-    B: UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + ScanOps + MatmulOps + LinearOps + ?Sized,
+    B: UnaryOps
+        + BinaryOps
+        + CompareOps
+        + CopyOps
+        + ReduceOps
+        + StatisticOps
+        + ScanOps
+        + SortOps
+        + MatmulOps
+        + LinearOps
+        + ?Sized,
 > AllOps for B
 {
 }
@@ -58,6 +70,10 @@ pub enum Op {
     Reduce(ReduceOp),
     /// `cumsum cumprod cummax …`
     Scan(ScanOp),
+    /// `searchsorted`
+    SearchSorted,
+    /// `argsort sort topk`
+    Sort(SortOp),
     /// `var std logsumexp norm`
     Statistic(StatisticOp),
     /// `abs neg exp …`
@@ -82,6 +98,8 @@ impl Op {
             Self::Matmul => "matmul",
             Self::Reduce(op) => op.name(),
             Self::Scan(op) => op.name(),
+            Self::SearchSorted => "searchsorted",
+            Self::Sort(op) => op.name(),
             Self::Statistic(op) => op.name(),
             Self::Unary(op) => op.name(),
             Self::Where => "where",
@@ -98,6 +116,7 @@ impl Op {
             Self::Copy | Self::Cast(_) | Self::Fill => "copy",
             Self::Reduce(_) | Self::ArgReduce(_) | Self::Statistic(_) => "reduce",
             Self::Scan(_) => "scan",
+            Self::Sort(_) | Self::SearchSorted => "sort",
             Self::Matmul | Self::Linear => "matmul",
         }
     }
@@ -113,7 +132,7 @@ impl Op {
             Self::Statistic(_) | Self::Linear => dtype.is_float(),
             Self::Unary(op) => op.accepts(dtype),
             Self::ArgReduce(_) | Self::Clamp | Self::Matmul => dtype.is_number(),
-            Self::Cast(_) | Self::Copy | Self::Fill | Self::Where => true,
+            Self::Cast(_) | Self::Copy | Self::Fill | Self::SearchSorted | Self::Sort(_) | Self::Where => true,
         }
     }
 
@@ -128,6 +147,7 @@ impl Op {
             .chain(ArgReduceOp::ALL.iter().map(|&op| Self::ArgReduce(op)))
             .chain(StatisticOp::ALL.iter().map(|&op| Self::Statistic(op)))
             .chain(ScanOp::ALL.iter().map(|&op| Self::Scan(op)))
-            .chain([Self::Matmul, Self::Linear])
+            .chain(SortOp::ALL.iter().map(|&op| Self::Sort(op)))
+            .chain([Self::SearchSorted, Self::Matmul, Self::Linear])
     }
 }

@@ -7,6 +7,7 @@ mod linear;
 mod matmul;
 mod reduce;
 mod scan;
+mod sort;
 mod statistic;
 mod unary;
 

@@ -13,5 +13,6 @@ mod linear;
 mod matmul;
 mod reduce;
 mod scan;
+mod sort;
 mod support;
 mod unary;

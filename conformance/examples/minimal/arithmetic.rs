@@ -263,6 +263,11 @@ pub(crate) fn better(new: Scalar, best: Scalar, greatest: bool) -> bool {
     }
 }
 
+/// The order of a sort: NaN is the greatest.
+pub(crate) fn sort_order(a: Scalar, b: Scalar) -> Ordering {
+    order(a, b).unwrap_or_else(|| a.to_f64().is_nan().cmp(&b.to_f64().is_nan()))
+}
+
 pub(crate) fn accumulate(op: ReduceOp, dtype: DType, values: &[Scalar]) -> Scalar {
     let floats = || values.iter().map(|x| x.to_f64()).collect::<Vec<_>>();
     let integers = || values.iter().map(|x| x.to_i64());

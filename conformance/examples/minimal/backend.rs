@@ -9,14 +9,17 @@ use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce};
 use congruent_backend_api::ops::scan::Scan;
+use congruent_backend_api::ops::sort::{SearchSorted, Sort, SortOp};
 use congruent_backend_api::ops::statistic::StatisticOps;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
     Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, LinearOps, MatmulOps, Nest, Op,
-    Operand, ReduceOps, Result, Scalar, ScanOps, Storage, UnaryOps, check_transfer,
+    Operand, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage, UnaryOps, check_transfer,
 };
 
-use crate::arithmetic::{accumulate, better, binary, cast, compare, decode, encode, extreme, product, scan, unary};
+use crate::arithmetic::{
+    accumulate, better, binary, cast, compare, decode, encode, extreme, product, scan, sort_order, unary,
+};
 
 /// The backend.
 #[derive(Debug)]
@@ -274,6 +277,39 @@ impl ScanOps for Minimal {
 impl StatisticOps for Minimal {}
 
 impl LinearOps for Minimal {}
+
+impl SortOps for Minimal {
+    fn sort(&self, plan: &Sort, x: &Memory, out: &mut Memory) -> Result<()> {
+        plan.check(x, out)?;
+        let [out_stride, x_stride] = plan.strides();
+        for [to, from] in visits(plan.rows()) {
+            let at = |start: usize, index: usize, stride: isize| start.wrapping_add_signed(index as isize * stride);
+            let mut sorted: Vec<usize> = (0..plan.len()).collect();
+            sorted.sort_by(|&a, &b| {
+                let order = sort_order(x.value(at(from, a, x_stride)), x.value(at(from, b, x_stride)));
+                if plan.descending() { order.reverse() } else { order }
+            });
+            for (place, index) in sorted.into_iter().take(plan.taken()).enumerate() {
+                let bits = if plan.op() == SortOp::Sort { x.bits[at(from, index, x_stride)] } else { index as u64 };
+                out.bits[at(to, place, out_stride)] = bits;
+            }
+        }
+        Ok(())
+    }
+
+    fn search_sorted(&self, plan: &SearchSorted, sorted: &Memory, values: &Memory, out: &mut Memory) -> Result<()> {
+        plan.check(sorted, values, out)?;
+        for [to, value, row] in visits(plan.nest()) {
+            let before = |&index: &usize| {
+                let x = sorted.value(row.wrapping_add_signed(index as isize * plan.stride()));
+                let order = sort_order(x, values.value(value));
+                order.is_lt() || plan.right() && order.is_eq()
+            };
+            out.bits[to] = (0..plan.len()).filter(before).count() as u64;
+        }
+        Ok(())
+    }
+}
 
 impl MatmulOps for Minimal {
     fn matmul(&self, plan: &Matmul, a: &Memory, b: &Memory, out: &mut Memory) -> Result<()> {

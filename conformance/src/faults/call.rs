@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use congruent_backend_api::erase::Erased;
+use congruent_backend_api::ops::sort::SortOp;
 use congruent_backend_api::{
     DType, Elementwise, Error, ErrorKind, Layout, Nest, Op, Operand, Result, Scalar, Source, Storage, View,
 };
@@ -18,7 +19,7 @@ pub(super) struct Call<'a> {
     /// The output view, in the order of the operands' values.
     pub(super) view: Layout,
     pub(super) operands: Vec<Values<'a>>,
-    /// α and β, or the parameter, or 1 for an exclusive scan.
+    /// α and β, the parameter, or 1 for an exclusive scan, for a descending order and for the right side.
     pub(super) factors: (f64, f64),
 }
 
@@ -26,6 +27,8 @@ pub(super) struct Call<'a> {
 pub(super) enum Values<'a> {
     /// In a storage; for each element of the output the view holds `group` values.
     Stored { storage: &'a Held, view: Layout, group: usize },
+    /// For the elements of each output row, `taken` of them, the `len` elements of the input row.
+    Row { storage: &'a Held, view: Layout, len: usize, taken: usize },
     /// For element (i, j) of each output matrix, row i of the left operand or column j of the right one, which the view
     /// has as rows.
     Matrix { storage: &'a Held, view: Layout, rows: usize, columns: usize, inner: usize, left: bool },
@@ -39,8 +42,10 @@ pub(super) enum Values<'a> {
 
 /// Beyond this many values a reduced group keeps its correct result: laws about long sums would take too long.
 const LONGEST_GROUP: usize = 1 << 17;
-/// The same for the rows of scans, which enter once for each element.
+/// The same for the rows of scans and sorts, which enter once for each element.
 const LONGEST_ROW: usize = 1 << 11;
+/// The same for all groups of a call: those of a search may be one row again and again.
+const MOST_VALUES: usize = 1 << 24;
 
 impl Faulty {
     /// Runs a call, with the fault if it touches the op. `run` is the correct call, or one with changed layouts.
@@ -60,6 +65,7 @@ impl Faulty {
             Kind::Integer(_, function) => self.replace(call, out, run, |element| {
                 Some(Scalar::Int(function(element.dtype, element.integer(0), element.integer(1))))
             }),
+            Kind::Order(order) => self.reorder(call, out, run, order),
             Kind::Special(Special::EmptyCall) if call.view.count() == 0 => {
                 Err(Error::new(ErrorKind::Native, call.op.name(), "a grid of 0 blocks cannot be launched"))
             }
@@ -73,6 +79,7 @@ impl Faulty {
                 let first_stored = call.operands.iter().find_map(|operand| match operand {
                     Values::Stored { storage, .. }
                     | Values::Matrix { storage, .. }
+                    | Values::Row { storage, .. }
                     | Values::Prefix { storage, .. } => Some(storage),
                     Values::Scalar(_) | Values::Output => None,
                 });
@@ -125,8 +132,10 @@ impl Faulty {
         function: impl Fn(&Element<'_>) -> Option<Scalar>,
     ) -> Result<()> {
         let long = |operand: &Values<'_>| match operand {
-            Values::Stored { group, .. } => *group > LONGEST_GROUP,
-            Values::Prefix { len, .. } => *len > LONGEST_ROW,
+            Values::Stored { group, .. } => {
+                *group > LONGEST_GROUP || group.saturating_mul(call.view.count()) > MOST_VALUES
+            }
+            Values::Prefix { len, .. } | Values::Row { len, .. } => *len > LONGEST_ROW,
             _ => false,
         };
         if call.operands.iter().any(long) {
@@ -158,6 +167,32 @@ impl Faulty {
         })
     }
 
+    /// Runs a sort, then writes rows in another order.
+    fn reorder(
+        &self,
+        call: &Call<'_>,
+        out: &mut Erased,
+        run: impl Fn(&mut Erased) -> Result<()>,
+        order: fn(&[Scalar], DType, bool) -> Vec<usize>,
+    ) -> Result<()> {
+        let Some(&Values::Row { storage, ref view, len, taken }) = call.operands.first() else { return run(out) };
+        if len > LONGEST_GROUP || call.view.count() == 0 {
+            return run(out);
+        }
+        let x = self.peek(&storage.read())?;
+        let positions = positions(view);
+        self.rewrite(call, out, run, |written| {
+            for (row, to) in positions.chunks(len).zip(written.walked.chunks(taken)) {
+                let values: Vec<_> = row.iter().map(|&at| decode(x.dtype, x.bits(at))).collect();
+                let order = order(&values, call.dtype, call.factors.0 == 1.0);
+                for (&to, from) in to.iter().zip(order) {
+                    let sorted = call.op == Op::Sort(SortOp::Sort);
+                    written.after.set_bits(to, if sorted { x.bits(row[from]) } else { from as u64 });
+                }
+            }
+        })
+    }
+
     fn gather(&self, operand: &Values<'_>, call: &Call<'_>, old: &HostTensor) -> Result<Gathered> {
         let values = |host: &HostTensor, view: &Layout| {
             positions(view).into_iter().map(|at| decode(host.dtype, host.bits(at))).collect()
@@ -176,6 +211,13 @@ impl Faulty {
                 index: |index, [len, _]| index / len,
                 sizes: [*len, 1],
                 growing: true,
+            },
+            Values::Row { storage, view, len, taken } => Gathered {
+                values: values(&self.peek(&storage.read())?, view),
+                group: *len,
+                index: |index, [taken, _]| index / taken,
+                sizes: [*taken, 1],
+                growing: false,
             },
             Values::Matrix { storage, view, rows, columns, inner, left } => Gathered {
                 values: values(&self.peek(&storage.read())?, view),

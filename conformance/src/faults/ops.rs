@@ -8,11 +8,12 @@ use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::{Scan, ScanRange};
+use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    BinaryOps, CompareOps, CopyOps, DType, Layout, LinearOps, MatmulOps, Op, ReduceOps, Result, ScanOps, Source,
-    StatisticOps, Storage, UnaryOps, View,
+    BinaryOps, CompareOps, CopyOps, DType, Layout, LinearOps, MatmulOps, Op, ReduceOps, Result, ScanOps, SortOps,
+    Source, StatisticOps, Storage, UnaryOps, View,
 };
 
 use super::call::{Call, Values, of_nest, source};
@@ -191,6 +192,60 @@ impl StatisticOps for Faulty {
         let operands = vec![Values::Stored { storage: x, view: whole, group: plan.reduced_count() }];
         let call = Call { op, dtype, view: *plan.out(), operands, factors: (plan.parameter(), 0.0) };
         self.run(&call, out, |out| self.inner.statistic(&changed, &x.read(), out))
+    }
+}
+
+impl SortOps for Faulty {
+    fn sort(&self, plan: &Sort, x: &Held, out: &mut Held) -> Result<()> {
+        let (op, dtype, rows) = (Op::Sort(plan.op()), plan.dtype(), plan.rows());
+        let with_row = |operand: usize, len: usize| {
+            let sizes = [rows.sizes(), &[len]].concat();
+            let strides = [rows.strides(operand), &[plan.strides()[operand]]].concat();
+            Layout::new("fault", &sizes, &strides, rows.offset(operand))
+        };
+        let view = with_row(0, plan.taken())?;
+        let whole = if view.count() == 0 { view } else { with_row(1, plan.len())? };
+        let layout = self.layout(op, dtype, whole, Some(x));
+        let out_view = View { dtype: out.dtype(), layout: &view };
+        let changed = match self.fault.kind {
+            Kind::Input(_) => Sort::new(plan.op(), View { dtype, layout: &layout }, -1, plan.descending(), out_view)?,
+            _ => *plan,
+        };
+        let taken = plan.taken();
+        let operands = vec![Values::Row { storage: x, view: layout, len: plan.len(), taken }];
+        let factors = (f64::from(u8::from(plan.descending())), 0.0);
+        let call = Call { op, dtype, view, operands, factors };
+        self.run(&call, out, |out| self.inner.sort(&changed, &x.read(), out))
+    }
+
+    fn search_sorted(&self, plan: &SearchSorted, sorted: &Held, values: &Held, out: &mut Held) -> Result<()> {
+        let (op, dtype, nest) = (Op::SearchSorted, plan.dtype(), plan.nest());
+        let view = of_nest(nest, 0)?;
+        // Layouts of inputs are changed in the values only: rows read another way are not sorted.
+        let layout = self.layout(op, dtype, of_nest(nest, 1)?, Some(values));
+        let mut changed = *plan;
+        let sizes = [nest.sizes(), &[plan.len()]].concat();
+        let strides = [nest.strides(2), &[plan.stride()]].concat();
+        // An output of the greatest rank leaves no axis for the rows.
+        let rows = Layout::new("fault", &sizes, &strides, nest.offset(2));
+        if let (Kind::Input(_), Ok(rows)) = (self.fault.kind, &rows) {
+            let (layout, view) = (layout.unsqueeze(-1), view.unsqueeze(-1));
+            if let (Ok(layout), Ok(view)) = (layout, view) {
+                let over = |layout| View { dtype, layout };
+                let out_view = View { dtype: DType::I64, layout: &view };
+                changed = SearchSorted::new(over(rows), over(&layout), plan.right(), out_view)?;
+            }
+        }
+        let operands = match rows {
+            Ok(rows) => vec![
+                Values::Stored { storage: sorted, view: rows, group: plan.len() },
+                Values::Stored { storage: values, view: layout, group: 1 },
+            ],
+            Err(_) => Vec::new(),
+        };
+        let factors = (f64::from(u8::from(plan.right())), 0.0);
+        let call = Call { op, dtype, view, operands, factors };
+        self.run(&call, out, |out| self.inner.search_sorted(&changed, &sorted.read(), &values.read(), out))
     }
 }
 

@@ -9,6 +9,7 @@ mod layout;
 mod memory;
 mod order;
 mod scan;
+mod sort;
 mod state;
 
 use std::sync::Arc;
@@ -63,6 +64,14 @@ pub const LAWS: &[Law] = &[
     Law { name: "abs, relu, clamp, rounding, cast to bool: twice = once", test: order::idempotence },
     Law { name: "where picks bits", test: order::choice },
     Law { name: "double negation and De Morgan", test: order::logic },
+    Law { name: "sorted rows are permutations in order, ties as they came", test: sort::permutation },
+    Law { name: "what is sorted stays as it is", test: sort::twice },
+    Law { name: "topk is the beginning of the order", test: sort::first_of_order },
+    Law { name: "descending is ascending backwards where all differ", test: sort::reversed },
+    Law { name: "sorting along an axis = sorting the last one", test: sort::any_axis },
+    Law { name: "searchsorted counts", test: sort::search_counts },
+    Law { name: "NaN of either sign is the greatest and keeps its bits", test: sort::nan_of_either_sign },
+    Law { name: "quantiles are sorted elements, or lie between two", test: sort::middle },
     Law { name: "odd and even functions are exactly that", test: functions::symmetry },
     Law { name: "functions stay in their range", test: functions::ranges },
     Law { name: "exp, tanh and sigmoid do not fall", test: functions::monotone },

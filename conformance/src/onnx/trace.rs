@@ -8,6 +8,7 @@ use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
 use congruent_backend_api::ops::scan::{ScanOp, ScanRange};
+use congruent_backend_api::ops::sort::SortOp;
 use congruent_backend_api::ops::statistic::StatisticOp;
 use congruent_backend_api::ops::unary::UnaryOp;
 use congruent_backend_api::{DType, Op, Scalar};
@@ -117,6 +118,13 @@ impl Trace {
     pub(super) fn scan(&self, op: ScanOp, x: &Tensor, axis: isize, range: ScanRange) -> Lowered<Tensor> {
         defined(Op::Scan(op), x.dtype())?;
         Ok(self.record(Call::Scan { op, axis, range }, &[x.into()], None, x.scan(op, axis, range)?))
+    }
+
+    /// The first k elements in order, and their positions.
+    pub(super) fn topk(&self, x: &Tensor, k: usize, axis: isize, largest: bool) -> Lowered<(Tensor, Tensor)> {
+        let (values, positions) = x.topk(k, axis, largest)?;
+        let call = Call::Sort { op: SortOp::Topk, axis, descending: largest };
+        Ok((values, self.record(call, &[x.into()], None, positions)))
     }
 
     /// A composed reduction.

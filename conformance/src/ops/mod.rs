@@ -9,6 +9,7 @@ pub mod linear;
 pub mod matmul;
 pub mod reduce;
 pub mod scan;
+pub mod sort;
 pub mod statistic;
 pub mod unary;
 
@@ -46,6 +47,8 @@ pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
         Op::Reduce(op) => reduce::reductions(op, dtype, draw),
         Op::ArgReduce(op) => reduce::arg_reductions(op, dtype, draw),
         Op::Scan(op) => scan::cases(op, dtype, draw),
+        Op::SearchSorted => sort::searches(dtype, draw),
+        Op::Sort(op) => sort::sorts(op, dtype, draw),
         Op::Statistic(op) => statistic::cases(op, dtype, draw),
         Op::Linear => linear::cases(dtype, draw),
         Op::Matmul => matmul::cases(dtype, draw),
@@ -72,6 +75,8 @@ pub fn expect_of(case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
         Call::Reduce { op, axes } => reduce::expect(*op, axes.as_deref(), case, arithmetic),
         Call::ArgReduce { op, axis } => reduce::expect_position(*op, *axis, case),
         Call::Scan { op, axis, range } => scan::expect(*op, *axis, *range, case, arithmetic),
+        Call::SearchSorted { right } => sort::expect_places(*right, case),
+        Call::Sort { op, axis, descending } => sort::expect(*op, *axis, *descending, case),
         Call::Statistic { op, parameter, axes } => statistic::expect(*op, *parameter, axes.as_deref(), case),
         Call::Linear { activation } => linear::expect(*activation, case, arithmetic),
         Call::Matmul { alpha, beta } => matmul::expect(*alpha, *beta, case, arithmetic),

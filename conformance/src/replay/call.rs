@@ -4,6 +4,7 @@ use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::ScanRange;
+use congruent_backend_api::ops::sort::{Sort, SortOp};
 use congruent_backend_api::ops::statistic::StatisticOp;
 use congruent_backend_api::{DType, Error, Op, Scalar, Shape};
 
@@ -46,9 +47,13 @@ impl From<Error> for Stop {
 }
 
 /// The job of an op by its name; `args` are taken entirely.
-pub(super) fn build(name: &str, args: Fields, operands: Vec<Operand>, into: Target) -> Result<Job> {
+///
+/// Ops of backends have one output; an op of that name with several is the frontend's.
+pub(super) fn build(name: &str, args: Fields, operands: Vec<Operand>, into: Target, outputs: usize) -> Result<Job> {
     let given = Given { args, operands, into };
-    let job = match (Op::all().find(|op| op.name() == name), Frontend::named(name)) {
+    let op = Op::all().find(|op| op.name() == name);
+    let job = match (op, Frontend::named(name)) {
+        (Some(_), Some(entry)) if outputs > 1 => given.frontend(entry, name).map(Job::Frontend).map_err(Stop::Field),
         (Some(op), _) => given.case(op).map(|case| Job::Call(Box::new(case))),
         (None, Some(entry)) => given.frontend(entry, name).map(Job::Frontend).map_err(Stop::Field),
         (None, None) => Ok(Job::NotCovered(format!("the op `{name}`"))),
@@ -89,6 +94,7 @@ impl Given {
             Op::Binary(_) | Op::Compare(_) => (2, 2),
             Op::Where => (3, 3),
             Op::Matmul | Op::Linear => (2, 3),
+            Op::SearchSorted => (2, 2),
             _ => (1, 1),
         };
         self.arity(op.name(), least, most)?;
@@ -113,6 +119,8 @@ impl Given {
                 self.reduction(Call::Statistic { op, parameter, axes })?
             }
             Op::Linear => return self.linear(),
+            Op::Sort(op) => self.sort(op)?,
+            Op::SearchSorted => self.search()?,
             Op::Matmul => return self.matmul(),
             Op::Fill => self.fill()?,
             _ => self.elementwise(op)?,
@@ -222,6 +230,26 @@ impl Given {
         // The op enters only into messages.
         let shape = Reduce::shape(ReduceOp::Sum, &sizes, axes.as_deref(), keepdim)?;
         Ok((call, dtype, shape))
+    }
+
+    fn sort(&mut self, op: SortOp) -> Result<(Call, DType, Shape), Stop> {
+        let x = self.tensor(0)?;
+        let axis = self.args.optional("axis").map_or(Ok(-1), |axis| axis.signed())?;
+        let descending = match op {
+            SortOp::Topk => self.args.optional("largest").map_or(Ok(true), |largest| largest.truth())?,
+            _ => self.args.optional("descending").map_or(Ok(false), |descending| descending.truth())?,
+        };
+        let shape = match op {
+            SortOp::Topk => Sort::topk_shape(x.layout.shape(), self.args.required("k")?.unsigned()?, axis)?,
+            _ => *x.layout.shape(),
+        };
+        Ok((Call::Sort { op, axis, descending }, x.dtype, shape))
+    }
+
+    fn search(&mut self) -> Result<(Call, DType, Shape), Stop> {
+        let values = self.tensor(1)?;
+        let right = self.args.optional("right").map_or(Ok(false), |right| right.truth())?;
+        Ok((Call::SearchSorted { right }, self.tensor(0)?.dtype, *values.layout.shape()))
     }
 
     fn parameter(&mut self, op: StatisticOp) -> Result<f64> {

@@ -61,7 +61,8 @@ pub(super) fn result_dtype(call: &Call, dtype: DType) -> DType {
         Call::Unary(op) => op.out_dtype(dtype),
         Call::Reduce { op, .. } => op.out_dtype(dtype),
         Call::Compare(_) => DType::Bool,
-        Call::ArgReduce { .. } => DType::I64,
+        Call::Sort { op, .. } => op.out_dtype(dtype),
+        Call::ArgReduce { .. } | Call::SearchSorted { .. } => DType::I64,
         _ => dtype,
     }
 }

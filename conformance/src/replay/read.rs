@@ -174,7 +174,8 @@ pub(super) fn parse(value: Value) -> FieldResult<Replay> {
     let job = if options {
         Job::NotCovered("a call with `backend_args`".to_owned())
     } else {
-        build(&op, args, inputs, into)?
+        let outputs = if let Expectation::Outputs(outputs) = &expect { outputs.len() } else { 1 };
+        build(&op, args, inputs, into, outputs)?
     };
     if let (Expectation::Outputs(outputs), Job::Call(_)) = (&expect, &job)
         && outputs.len() != 1

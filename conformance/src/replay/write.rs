@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use congruent_backend_api::ops::sort::SortOp;
 use congruent_backend_api::ops::statistic::StatisticOp;
 use congruent_backend_api::{DType, Layout, Op, Scalar};
 use serde_json::{Value, json};
@@ -77,6 +78,12 @@ fn args(case: &Case) -> Value {
             }
             args
         }
+        Call::SearchSorted { right } => json!({ "right": right }),
+        Call::Sort { op: SortOp::Topk, axis, descending } => {
+            let axis_from_front = axis.rem_euclid(case.out.layout.rank() as isize) as usize;
+            json!({ "axis": axis, "largest": descending, "k": case.out.layout.shape()[axis_from_front] })
+        }
+        Call::Sort { axis, descending, .. } => json!({ "axis": axis, "descending": descending }),
         Call::Clamp { min, max } => json!({ "min": bound(*min), "max": bound(*max) }),
         Call::Fill(value) => json!({ "value": scalar(*value) }),
         Call::Linear { activation } => json!({ "activation": activation.name() }),

@@ -7,6 +7,7 @@ use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::{Scan, ScanRange};
+use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::{DType, Elementwise, Layout, Nest, Op, Operand, Result, Scalar, Storage};
 
@@ -94,6 +95,42 @@ impl Planned {
             inputs: vec![Source::Tensor(plan.dtype(), layout(1)?)],
             out: layout(0)?,
             out_dtype: plan.dtype(),
+        })
+    }
+
+    pub(super) fn sort(plan: &Sort) -> Result<Self> {
+        let (rows, [out_stride, x_stride]) = (plan.rows(), plan.strides());
+        let call = Call::Sort { op: plan.op(), axis: rows.rank() as isize, descending: plan.descending() };
+        Ok(Self {
+            op: Op::Sort(plan.op()),
+            dtype: plan.dtype(),
+            call,
+            inputs: vec![Source::Tensor(plan.dtype(), extended(rows, 1, plan.len(), x_stride)?)],
+            out: extended(rows, 0, plan.taken(), out_stride)?,
+            out_dtype: plan.out_dtype(),
+        })
+    }
+
+    pub(super) fn search_sorted(plan: &SearchSorted) -> Result<Self> {
+        let nest = plan.nest();
+        let axes = nest.rank();
+        // The axis along which values share a row comes last; without one, each value is alone in its batch.
+        let shared = nest.strides(2).iter().position(|&stride| stride == 0);
+        let layout = |operand: usize, last: Option<(usize, isize)>| {
+            let axis = |axis: usize| (nest.sizes()[axis], nest.strides(operand)[axis]);
+            let own = shared.map_or((1, 1), axis);
+            let batch = (0..axes).filter(|&axis| Some(axis) != shared).map(axis);
+            let (sizes, strides): (Vec<_>, Vec<_>) = batch.chain([last.unwrap_or(own)]).unzip();
+            Layout::new("shadow", &sizes, &strides, nest.offset(operand))
+        };
+        let rows = layout(2, Some((plan.len(), plan.stride())))?;
+        Ok(Self {
+            op: Op::SearchSorted,
+            dtype: plan.dtype(),
+            call: Call::SearchSorted { right: plan.right() },
+            inputs: vec![Source::Tensor(plan.dtype(), rows), Source::Tensor(plan.dtype(), layout(1, None)?)],
+            out: layout(0, None)?,
+            out_dtype: DType::I64,
         })
     }
 
@@ -215,6 +252,12 @@ fn extent(layout: &Layout) -> Range<usize> {
 /// A view of an operand as the nest walks it.
 fn walked<const N: usize>(nest: &Nest<N>, operand: usize) -> Result<Layout> {
     Layout::new("shadow", nest.sizes(), nest.strides(operand), nest.offset(operand))
+}
+
+/// A view of an operand as the nest walks it, with one more axis.
+fn extended<const N: usize>(nest: &Nest<N>, operand: usize, size: usize, stride: isize) -> Result<Layout> {
+    let (sizes, strides) = ([nest.sizes(), &[size]].concat(), [nest.strides(operand), &[stride]].concat());
+    Layout::new("shadow", &sizes, &strides, nest.offset(operand))
 }
 
 /// The input of a reduction: its kept axes, then others.

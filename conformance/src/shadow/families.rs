@@ -8,10 +8,11 @@ use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::Scan;
+use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, LinearOps, MatmulOps, Op, ReduceOps, Result, ScanOps,
+    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, LinearOps, MatmulOps, Op, ReduceOps, Result, ScanOps, SortOps,
     StatisticOps, UnaryOps,
 };
 
@@ -113,6 +114,23 @@ impl StatisticOps for Shadow {
         let planned = Planned::statistic(plan)?;
         let op = planned.op;
         self.step(&planned, &[Some(x)], out, |backend, x, out| backend.statistic(plan, tensor(op, x[0])?, out))
+    }
+}
+
+impl SortOps for Shadow {
+    fn sort(&self, plan: &Sort, x: &Pair, out: &mut Pair) -> Result<()> {
+        plan.check(x, out)?;
+        let planned = Planned::sort(plan)?;
+        let op = planned.op;
+        self.step(&planned, &[Some(x)], out, |backend, x, out| backend.sort(plan, tensor(op, x[0])?, out))
+    }
+
+    fn search_sorted(&self, plan: &SearchSorted, sorted: &Pair, values: &Pair, out: &mut Pair) -> Result<()> {
+        plan.check(sorted, values, out)?;
+        let planned = Planned::search_sorted(plan)?;
+        self.step(&planned, &[Some(sorted), Some(values)], out, |backend, x, out| {
+            backend.search_sorted(plan, tensor(Op::SearchSorted, x[0])?, tensor(Op::SearchSorted, x[1])?, out)
+        })
     }
 }
 

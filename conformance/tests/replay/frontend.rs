@@ -107,3 +107,31 @@ fn view_ops_are_compared_with_index_arithmetic() {
     let squeeze = with(base("squeeze", json!([x]), json!({"error": "shape"})), json!({"args": {"axis": 0}}));
     assert_eq!(run(squeeze), Outcome::Pass);
 }
+
+#[test]
+fn sorts_with_positions_and_quantiles() {
+    let i64s = |shape: Value, data: Value| json!({"dtype": "i64", "shape": shape, "data": data});
+    let x = f32s(json!([3, 1, 2, 1, 5, 4]));
+    let sorted = [f32s(json!([1, 1, 2, 3, 4, 5])), i64s(json!([6]), json!([1, 3, 2, 0, 5, 4]))];
+    let first = [f32s(json!([5, 4])), i64s(json!([2]), json!([4, 5]))];
+    for (op, args, wanted) in [("sort", json!({}), sorted), ("topk", json!({"k": 2}), first)] {
+        for into in [false, true] {
+            let call = |outputs: &[Value]| {
+                run(with(base(op, json!([x]), json!({"outputs": outputs})), json!({"args": args, "into": into})))
+            };
+            assert_eq!(call(&wanted), Outcome::Pass, "{op}");
+            let [values, mut positions] = wanted.clone();
+            positions["data"][1] = json!(0);
+            assert!(matches!(call(&[values, positions]), Outcome::Fail(_)), "{op}");
+        }
+    }
+    let quantile = |wanted: Value| {
+        let args = json!({"q": 0.3, "axis": 0});
+        run(with(base("quantile", json!([x]), json!({"outputs": [wanted]})), json!({"args": args})))
+    };
+    let scalar = |value: Value| json!({"dtype": "f32", "shape": [], "data": [value]});
+    assert_eq!(quantile(scalar(json!(1.5))), Outcome::Pass);
+    assert!(matches!(quantile(scalar(json!(1.501))), Outcome::Fail(_)));
+    let median = with(base("median", json!([x]), json!({"oracle": true})), json!({"args": {"keepdim": true}}));
+    assert_eq!(run(median), Outcome::Pass);
+}

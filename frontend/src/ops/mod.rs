@@ -9,6 +9,7 @@ mod linear;
 mod matmul;
 mod reduce;
 mod scan;
+mod sort;
 mod statistic;
 mod unary;
 
@@ -18,5 +19,6 @@ pub use congruent_backend_api::ops::compare::CompareOp;
 pub use congruent_backend_api::ops::linear::Activation;
 pub use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
 pub use congruent_backend_api::ops::scan::{ScanOp, ScanRange};
+pub use congruent_backend_api::ops::sort::SortOp;
 pub use congruent_backend_api::ops::statistic::StatisticOp;
 pub use congruent_backend_api::ops::unary::UnaryOp;

@@ -10,6 +10,7 @@ mod errors;
 mod operators;
 mod ops;
 mod sharing;
+mod sort;
 mod views;
 
 use std::sync::Arc;

@@ -6,6 +6,7 @@ mod memory;
 mod products;
 mod reductions;
 mod scans;
+mod sorting;
 
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::unary::UnaryOp;
@@ -16,15 +17,23 @@ use crate::host::{decode, encode_float};
 use crate::round::{exp2, exponent};
 
 /// Every family.
-pub(super) const ALL: &[&str] = &["unary", "binary", "compare", "copy", "reduce", "scan", "matmul"];
+pub(super) const ALL: &[&str] = &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "matmul"];
 const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "scan", "matmul"];
 
 /// Every fault.
 pub fn faults() -> impl Iterator<Item = Fault> {
-    [memory::FAULTS, layout::FAULTS, functions::FAULTS, reductions::FAULTS, scans::FAULTS, products::FAULTS]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        memory::FAULTS,
+        layout::FAULTS,
+        functions::FAULTS,
+        reductions::FAULTS,
+        scans::FAULTS,
+        sorting::FAULTS,
+        products::FAULTS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
 
 impl Fault {
@@ -51,6 +60,10 @@ impl Fault {
         function: fn(&Element<'_>) -> Option<Scalar>,
     ) -> Self {
         Self { touched, ..Self::new(name, families, Kind::Function(function)) }
+    }
+
+    const fn order(name: &'static str, order: fn(&[Scalar], DType, bool) -> Vec<usize>) -> Self {
+        Self::new(name, &["sort"], Kind::Order(order))
     }
 
     /// A wrong function of one float, in f64 before it is rounded to the dtype.
@@ -141,6 +154,7 @@ mod tests {
 
     use super::*;
     use crate::faults::score;
+    use crate::ops::sort::compare;
     use crate::suite::Profile;
 
     /// What faults recompute would be right but for the fault: otherwise they were caught for another reason.
@@ -157,6 +171,7 @@ mod tests {
             Fault::function("sums, recomputed", &["reduce"], reductions::sums, |element| {
                 reductions::sum(element, |_| {})
             }),
+            Fault::order("orders, recomputed", |row, _, descending| sorting::order(row, descending, compare)),
         ];
         for fault in none {
             let make = || Ok(Arc::new(Erase(congruent_backend_cpu::Cpu::new())) as Arc<_>);

@@ -9,6 +9,7 @@ mod matmul;
 mod normalize;
 mod reduce;
 mod scan;
+mod sort;
 mod unary;
 mod view;
 
@@ -24,6 +25,7 @@ pub(super) fn run(trace: &Trace, node: &Node<'_>) -> Lowered<Vec<Tensor>> {
         copy::lower,
         reduce::lower,
         scan::lower,
+        sort::lower,
         matmul::lower,
         view::lower,
         activation::lower,

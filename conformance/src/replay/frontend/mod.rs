@@ -1,10 +1,11 @@
-//! Ops of the frontend that only move elements: views, joins, writing into a part. They run through the frontend, and
-//! their oracle is plain index arithmetic on elements in row-major order, so that results are compared bit by bit.
+//! Ops that only the frontend has: views, joins, writing into a part, which only move elements, and what is composed from
+//! sorts. They run through the frontend, and their oracle is plain index arithmetic on elements in row-major order.
 //!
 //! A file below this folder is a group of ops: a type with the arguments that implements [`Moves`], and an [`Entry`] in
 //! [`OPS`] that says what the ops are called and how the arguments are read.
 
 mod join;
+mod sort;
 mod view;
 
 use std::fmt::Debug;
@@ -22,7 +23,7 @@ use crate::expect::Expect;
 use crate::host::HostTensor;
 
 /// Every group of ops.
-const OPS: &[Entry] = &[join::JOIN, join::ASSIGN, view::VIEW];
+const OPS: &[Entry] = &[join::JOIN, join::ASSIGN, sort::ORDER, sort::QUANTILE, view::VIEW];
 
 /// A group of ops.
 pub(super) struct Entry {
