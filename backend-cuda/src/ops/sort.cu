@@ -22,11 +22,11 @@ template <> struct KeyOf<8> { typedef u64 type; };
 typedef KeyOf<sizeof(T)>::type Key;
 
 // The bits of +∞.
-template <class E> constexpr u64 infinity = 0;
-template <> constexpr u64 infinity<f64> = 0x7ff0000000000000;
-template <> constexpr u64 infinity<f32> = 0x7f800000;
-template <> constexpr u64 infinity<f16> = 0x7c00;
-template <> constexpr u64 infinity<bf16> = 0x7f80;
+template <class E> constexpr u64 infinity_bits = 0;
+template <> constexpr u64 infinity_bits<f64> = 0x7ff0000000000000;
+template <> constexpr u64 infinity_bits<f32> = 0x7f800000;
+template <> constexpr u64 infinity_bits<f16> = 0x7c00;
+template <> constexpr u64 infinity_bits<bf16> = 0x7f80;
 
 #define DIGITS 256
 #define TILE 4096       // elements of a tile of a long row
@@ -77,7 +77,7 @@ DEVICE Key key_of(T x) {
     union { T x; Key bits; } pun;
     pun.x = x;
     Key magnitude = pun.bits & (Key)~sign;
-    if (magnitude > (Key)infinity<T>) return (Key)~(Key)0;
+    if (magnitude > (Key)infinity_bits<T>) return (Key)~(Key)0;
     if (magnitude == 0) return sign;
     return pun.bits & sign ? (Key)~pun.bits : (Key)(pun.bits | sign);
 #elif IS_SIGNED
