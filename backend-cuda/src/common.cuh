@@ -271,10 +271,27 @@ DEVICE bool is_negative(f32 x) { return __float_as_int(x) < 0; }
 DEVICE bool is_negative(f64 x) { return __double_as_longlong(x) < 0; }
 
 // NaN if an operand is; −0 < +0. (fmax drops NaN and may return either zero.)
-DEVICE f32 maximum(f32 a, f32 b) { return a != a ? a : b != b ? b : a == b ? (is_negative(a) ? b : a) : a > b ? a : b; }
 DEVICE f64 maximum(f64 a, f64 b) { return a != a ? a : b != b ? b : a == b ? (is_negative(a) ? b : a) : a > b ? a : b; }
-DEVICE f32 minimum(f32 a, f32 b) { return a != a ? a : b != b ? b : a == b ? (is_negative(a) ? a : b) : a < b ? a : b; }
 DEVICE f64 minimum(f64 a, f64 b) { return a != a ? a : b != b ? b : a == b ? (is_negative(a) ? a : b) : a < b ? a : b; }
+// From compute capability 8.0 on there are instructions for f32, which order the zeros too.
+DEVICE f32 maximum(f32 a, f32 b) {
+#if __CUDA_ARCH__ >= 800
+    f32 y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+#else
+    return a != a ? a : b != b ? b : a == b ? (is_negative(a) ? b : a) : a > b ? a : b;
+#endif
+}
+DEVICE f32 minimum(f32 a, f32 b) {
+#if __CUDA_ARCH__ >= 800
+    f32 y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+#else
+    return a != a ? a : b != b ? b : a == b ? (is_negative(a) ? a : b) : a < b ? a : b;
+#endif
+}
 template <class E> DEVICE E maximum(E a, E b) { return a > b ? a : b; }
 template <class E> DEVICE E minimum(E a, E b) { return a < b ? a : b; }
 

@@ -6,11 +6,11 @@
 // of K · lanes elements: each thread scans K of them, the threads' totals are scanned across the lanes, and the carry
 // that came before is added. The next step's elements are loaded before this step is computed.
 //
-// With few rows, each is cut into `splits` runs for different blocks. The first pass then writes only the runs' totals to
-// `partial`, and the second pass scans, starting from the totals before its run. No atomics and no waiting for other
+// With few rows, each is cut into `splits` runs for different blocks. The first pass then only adds up the runs, each thread
+// its own elements, and writes the totals to `partial`; the second pass scans, starting from the totals before its run. No atomics and no waiting for other
 // blocks: the same shape always combines in the same order.
 //
-// Within a step floats are added as they are, through at most K + 5 + 16 additions; the carry keeps the error of its
+// Within a step floats are added as they are, through at most K + 6 + 16 additions; the carry keeps the error of its
 // additions (Knuth's TwoSum). That is well inside `summation_depth`: a tree over k terms is never deeper than k − 1.
 
 typedef Compute<T> C;
@@ -149,9 +149,9 @@ template <bool GREATER> struct Extreme {
 typedef Extreme<true> cummax_op;
 typedef Extreme<false> cummin_op;
 
-// ---- The pass ----------------------------------------------------------------------------------------------------
+// ---- The passes ----------------------------------------------------------------------------------------------------
 
-const int K = 16 / sizeof(T);
+const int K = (sizeof(T) < 4 ? 16 : 32) / sizeof(T);
 const u32 WARP = 32;
 
 template <class E> DEVICE E shuffle_up(E value, u32 distance, u32 width) {
@@ -237,6 +237,24 @@ DEVICE typename R::Item across_lanes(typename R::Item mine, typename R::Item& al
     return R::merge(ahead, before);
 }
 
+// What the accumulators of a row's lanes add up to, for each of them.
+template <class R> DEVICE typename R::Acc merge_lanes(typename R::Acc acc, u32 lane, const Scan& args) {
+    typedef typename R::Acc Acc;
+    __shared__ alignas(16) unsigned char memory[THREADS * sizeof(Acc)];
+    Acc* shared = (Acc*)memory;
+    u32 thread = threadIdx.x, step = args.columns ? args.outputs : 1;
+    shared[thread] = acc;
+    for (u32 half = args.lanes / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (lane < half) shared[thread] = acc = R::append_all(acc, shared[thread + half * step]);
+    }
+    __syncthreads();
+    acc = shared[thread - lane * step];
+    // The next call overwrites the memory.
+    __syncthreads();
+    return acc;
+}
+
 template <class R> DEVICE void pass(const Scan& args, bool write) {
     typedef typename R::Item Item;
     typedef typename R::Acc Acc;
@@ -263,11 +281,15 @@ template <class R> DEVICE void pass(const Scan& args, bool write) {
         T* out = (T*)args.out + at[0];
         const T* x = (const T*)args.x + at[1];
         // `begin` is a multiple of K.
-        bool vector_x = args.x_stride == 1 && (u64)x % 16 == 0, vector_out = args.out_stride == 1 && (u64)out % 16 == 0;
+        bool vector_x = args.x_stride == 1 && (u64)x % sizeof(Pack<T, K>) == 0;
+        bool vector_out = args.out_stride == 1 && (u64)out % sizeof(Pack<T, K>) == 0;
         Acc carry = R::start();
-        if (write && there) {
+        if (write && args.splits > 1) {
             const Acc* totals = (const Acc*)args.partial + row * args.splits;
-            for (u64 earlier = 0; earlier < split; earlier++) carry = R::append_all(carry, totals[earlier]);
+            for (u64 earlier = lane; there && earlier < split; earlier += args.lanes) {
+                carry = R::append_all(carry, totals[earlier]);
+            }
+            carry = merge_lanes<R>(carry, lane, args);
         }
         T ahead[K];
         load(ahead, x, args.x_stride, vector_x, begin + (u64)lane * K, end);
@@ -281,23 +303,28 @@ template <class R> DEVICE void pass(const Scan& args, bool write) {
                 sums[i] = sum;
             }
             load(ahead, x, args.x_stride, vector_x, first + step, end);
+            if (!write) {
+                carry = R::append(carry, sum);
+                continue;
+            }
             Item all, before = across_lanes<R>(sum, all, args, slot, lane, buffer);
             buffer ^= 1;
-            if (write) {
-                T results[K];
+            T results[K];
 #pragma unroll
-                for (int i = 0; i < K; i++) {
-                    if (args.exclusive) {
-                        results[i] = R::finish(carry, i == 0 ? before : R::merge(before, sums[i == 0 ? 0 : i - 1]));
-                    } else {
-                        results[i] = R::finish(carry, R::merge(before, sums[i]));
-                    }
+            for (int i = 0; i < K; i++) {
+                if (args.exclusive) {
+                    results[i] = R::finish(carry, i == 0 ? before : R::merge(before, sums[i == 0 ? 0 : i - 1]));
+                } else {
+                    results[i] = R::finish(carry, R::merge(before, sums[i]));
                 }
-                store(results, out, args.out_stride, vector_out, first, end);
             }
+            store(results, out, args.out_stride, vector_out, first, end);
             carry = R::append(carry, all);
         }
-        if (!write && there && lane == 0) ((Acc*)args.partial)[row * args.splits + split] = carry;
+        if (!write) {
+            carry = merge_lanes<R>(carry, lane, args);
+            if (there && lane == 0) ((Acc*)args.partial)[row * args.splits + split] = carry;
+        }
     }
 }
 

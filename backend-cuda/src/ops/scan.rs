@@ -79,7 +79,9 @@ impl Schedule {
         let neighbours = (rows.rank as usize).checked_sub(1).map(|axis| rows.axis(1, axis));
         let across = plan.strides()[1].unsigned_abs() as u64;
         let columns = neighbours.is_some_and(|(size, stride)| size >= 16 && stride.unsigned_abs() < across);
-        let items = 16 / plan.dtype().size();
+        let size = plan.dtype().size();
+        // K in `scan.cu`.
+        let items = if size < 4 { 16 / size } else { 32 / size };
         let lanes = if columns {
             // Half a warp of columns still reads whole sectors, and makes twice as many blocks.
             if count < 128 * multiprocessors { 16 } else { 8 }
@@ -118,10 +120,10 @@ mod tests {
         assert_eq!(schedule(&[8192, 8192], 0), columns);
         // One long row: many blocks, in whole steps.
         let long = schedule(&[1 << 24], 0);
-        assert_eq!((long.lanes, long.tiles, long.splits, long.run % 1024), (256, 1, 400, 0));
+        assert_eq!((long.lanes, long.tiles, long.splits, long.run % 2048), (256, 1, 391, 0));
         assert!(long.run * long.splits >= 1 << 24 && long.run * (long.splits - 1) < 1 << 24);
         // Short rows: several to a warp.
-        assert_eq!(schedule(&[1000, 7], 1), Schedule { columns: false, lanes: 2, tiles: 8, splits: 1, run: 8 });
-        assert_eq!(schedule(&[5, 1], 1), Schedule { columns: false, lanes: 1, tiles: 1, splits: 1, run: 4 });
+        assert_eq!(schedule(&[1000, 7], 1), Schedule { columns: false, lanes: 1, tiles: 4, splits: 1, run: 8 });
+        assert_eq!(schedule(&[5, 1], 1), Schedule { columns: false, lanes: 1, tiles: 1, splits: 1, run: 8 });
     }
 }
