@@ -11,6 +11,7 @@ use crate::ops::compare::{Clamp, Compare, CompareOps, Where};
 use crate::ops::copy::{Copy, CopyOps, Fill};
 use crate::ops::linear::{Linear, LinearOps};
 use crate::ops::matmul::{Matmul, MatmulOps};
+use crate::ops::norm::{NormOps, Normalize};
 use crate::ops::reduce::{ArgReduce, Reduce, ReduceOps};
 use crate::ops::scan::{Scan, ScanOps};
 use crate::ops::sort::{SearchSorted, Sort, SortOps};
@@ -205,5 +206,32 @@ impl<B: LinearOps> LinearOps for Erase<B> {
         out: &mut Erased,
     ) -> Result<()> {
         self.0.linear(plan, self.inner(x)?, self.inner(weight)?, self.optional(bias)?, self.inner_mut(out)?)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "a provided method that is not forwarded would lose its override")]
+impl<B: NormOps> NormOps for Erase<B> {
+    fn normalize(
+        &self,
+        plan: &Normalize,
+        x: &Erased,
+        weight: Option<&Erased>,
+        bias: Option<&Erased>,
+        out: &mut Erased,
+    ) -> Result<()> {
+        let (weight, bias) = (self.optional(weight)?, self.optional(bias)?);
+        self.0.normalize(plan, self.inner(x)?, weight, bias, self.inner_mut(out)?)
+    }
+
+    fn normalize_grad(
+        &self,
+        plan: &Normalize,
+        x: &Erased,
+        grad: &Erased,
+        weight: Option<&Erased>,
+        out: &mut Erased,
+    ) -> Result<()> {
+        let weight = self.optional(weight)?;
+        self.0.normalize_grad(plan, self.inner(x)?, self.inner(grad)?, weight, self.inner_mut(out)?)
     }
 }

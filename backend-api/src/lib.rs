@@ -2,7 +2,8 @@
 //! rely on. Nothing here knows a backend by name.
 //!
 //! A [`Backend`] owns [`Storage`] and implements op families: [`UnaryOps`], [`BinaryOps`], [`CompareOps`],
-//! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`ScanOps`], [`SortOps`], [`MatmulOps`], [`LinearOps`]; [`AllOps`] is all of
+//! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`ScanOps`], [`SortOps`], [`MatmulOps`], [`LinearOps`],
+//! [`NormOps`]; [`AllOps`] is all of
 //! them. A call is validated once, by the constructor of its plan (for example [`Reduce`](ops::reduce::Reduce)), which
 //! infers shapes, checks dtypes and brings the loops into [canonical form](Nest). A backend only executes plans: it never returns a shape error.
 //! What it does check, with the plan's `check`, is that the storages it is handed are those the plan was made for.
@@ -37,6 +38,9 @@
 //! - `linear` is `matmul` with β = 1 and the bias for c, then its activation, whose own error comes on top: |f(x)| moves by
 //!   at most 1.13 times as much as x.
 //! - `var std logsumexp norm` are computed as their [composition](ops::statistic) is, without overflow in between.
+//! - Softmax and the norms, and their gradients, are computed step by step [as written](ops::norm), in f32 for f16 and
+//!   bf16 and rounded once; each step rounds as it does on its own, sums within [`summation_depth`](ops::reduce::summation_depth),
+//!   and the variance takes two passes.
 //!
 //! # Elementary functions
 //!
@@ -109,6 +113,7 @@ pub mod erase;
 pub mod ops;
 
 mod backend;
+mod compose;
 mod dtype;
 mod elementwise;
 mod error;
@@ -128,6 +133,7 @@ pub use ops::compare::CompareOps;
 pub use ops::copy::CopyOps;
 pub use ops::linear::LinearOps;
 pub use ops::matmul::MatmulOps;
+pub use ops::norm::NormOps;
 pub use ops::reduce::ReduceOps;
 pub use ops::scan::ScanOps;
 pub use ops::sort::SortOps;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
+use congruent_backend_api::ops::norm::NormalizeOp;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
 use congruent_backend_api::ops::scan::ScanOp;
 use congruent_backend_api::ops::sort::SortOp;
@@ -32,7 +33,7 @@ pub struct KernelModule {
 }
 
 /// Family names and sources, in the order of [`KernelModule::family`].
-const FAMILIES: [(&str, &str); 8] = [
+const FAMILIES: [(&str, &str); 9] = [
     ("unary", include_str!("ops/unary.cu")),
     ("binary", include_str!("ops/binary.cu")),
     ("compare", include_str!("ops/compare.cu")),
@@ -41,6 +42,7 @@ const FAMILIES: [(&str, &str); 8] = [
     ("scan", include_str!("ops/scan.cu")),
     ("sort", include_str!("ops/sort.cu")),
     ("matmul", include_str!("ops/matmul.cu")),
+    ("norm", include_str!("ops/norm.cu")),
 ];
 
 impl KernelModule {
@@ -180,7 +182,8 @@ const ARG_REDUCE: usize = REDUCE + ReduceOp::ALL.len();
 const SCAN: usize = ARG_REDUCE + ArgReduceOp::ALL.len();
 const SORT: usize = SCAN + ScanOp::ALL.len();
 const REST: usize = SORT + SortOp::ALL.len();
-const OPS: usize = REST + 8;
+const NORMALIZE: usize = REST + 8;
+const OPS: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
 
 /// A different number below `OPS` for each op that has a kernel.
 fn op_index(op: Op) -> usize {
@@ -201,6 +204,8 @@ fn op_index(op: Op) -> usize {
         Op::Linear => REST + 5,
         Op::Statistic(_) => REST + 6,
         Op::SearchSorted => REST + 7,
+        Op::Normalize(op) => NORMALIZE + op as usize,
+        Op::NormalizeGrad(op) => NORMALIZE + NormalizeOp::ALL.len() + op as usize,
     }
 }
 

@@ -237,6 +237,22 @@ pub(crate) struct MatmulParameter {
 
 impl Parameter for MatmulParameter {}
 
+/// `Normalize` of `norm.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct NormalizeParameter {
+    pub(crate) kept: DeviceNest<4>,
+    pub(crate) row: DeviceNest<4>,
+    pub(crate) out: DevicePointer,
+    pub(crate) inputs: [DevicePointer; 3],
+    pub(crate) epsilon: f64,
+    pub(crate) lanes: u32,
+    pub(crate) packed: u32,
+    pub(crate) cached: u32,
+}
+
+impl Parameter for NormalizeParameter {}
+
 impl Device {
     /// Starts a kernel with about `blocks` blocks; fewer when that many cannot run at once, since every kernel strides
     /// over its work by the size of the grid.

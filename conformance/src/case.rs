@@ -7,6 +7,7 @@ use congruent_backend_api::ops::compare::{Clamp, Compare, CompareOp, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::norm::{Normalize, NormalizeOp};
 use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::{Scan, ScanOp, ScanRange};
 use congruent_backend_api::ops::sort::{SearchSorted, Sort, SortOp};
@@ -53,6 +54,17 @@ pub enum Call {
         alpha: Scalar,
         /// Factor of the old value.
         beta: Scalar,
+    },
+    /// A normalisation of one to three inputs (x, weight, bias), or its gradient for two or three (x or y, gradient, weight).
+    Normalize {
+        /// Which.
+        op: NormalizeOp,
+        /// Whether it is the gradient.
+        gradient: bool,
+        /// What is added to the square, or bounds the norm.
+        epsilon: f64,
+        /// Over which axes; `None` is all.
+        axes: Option<Vec<isize>>,
     },
     /// A reduction.
     Reduce {
@@ -146,6 +158,8 @@ impl Case {
             Call::Fill(_) => Op::Fill,
             Call::Linear { .. } => Op::Linear,
             Call::Matmul { .. } => Op::Matmul,
+            Call::Normalize { op, gradient: false, .. } => Op::Normalize(*op),
+            Call::Normalize { op, .. } => Op::NormalizeGrad(*op),
             Call::Reduce { op, .. } => Op::Reduce(*op),
             Call::Scan { op, .. } => Op::Scan(*op),
             Call::SearchSorted { .. } => Op::SearchSorted,
@@ -264,6 +278,16 @@ impl Case {
                 let plan = Linear::new(view(0)?, view(1)?, bias, *activation, out_view)?;
                 let bias = if bias.is_some() { Some(required(2)?) } else { None };
                 backend.linear(&plan, required(0)?, required(1)?, bias, out)
+            }
+            Call::Normalize { op, gradient, epsilon, axes } => {
+                let other = |index: usize| (index < self.inputs.len()).then(|| view(index)).transpose();
+                let (axes, third) = (axes.as_deref(), storages.get(2).copied().flatten());
+                if *gradient {
+                    let plan = Normalize::gradient(*op, *epsilon, axes, view(0)?, view(1)?, other(2)?, out_view)?;
+                    return backend.normalize_grad(&plan, required(0)?, required(1)?, third, out);
+                }
+                let plan = Normalize::new(*op, *epsilon, axes, view(0)?, other(1)?, other(2)?, out_view)?;
+                backend.normalize(&plan, required(0)?, storages.get(1).copied().flatten(), third, out)
             }
             Call::Matmul { alpha, beta } => {
                 let plan = Matmul::new(view(0)?, view(1)?, *alpha, *beta, out_view)?;

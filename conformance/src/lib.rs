@@ -8,6 +8,7 @@
 //!   and i128, which share no code with any backend).
 //! - [`expect`]: error bounds as data, and the judge. Bounds are derived: exact bits, one rounding, units in the last
 //!   place per function, γₙ·Σ|a||b| for accumulations with n the terms that can round at all, and compositions of these.
+//! - [`ball`]: values with error bounds that are carried through the steps of a composed op.
 //! - [`spec`] and [`values`]: descriptions of cases that proptest generates and shrinks; values are a function of the
 //!   seed and the coordinates, so that shrinking keeps them.
 //! - [`case`]: a concrete call, run with guarded buffers, poisoned outputs and inputs that must not change.
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arithmetic;
+pub mod ball;
 pub mod case;
 pub mod coverage;
 pub mod dd;

@@ -20,14 +20,15 @@ use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::norm::Normalize;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, LinearOps, MatmulOps, Op, ReduceOps, Result, ScanOps,
-    SortOps, StatisticOps, UnaryOps,
+    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, LinearOps, MatmulOps, NormOps, Op, ReduceOps, Result,
+    ScanOps, SortOps, StatisticOps, UnaryOps,
 };
 
 /// A view of a backend as one that has a family; `None` when it has not.
@@ -47,6 +48,7 @@ pub struct Partial<B: Backend> {
     sort: Family<B, dyn SortOps<Storage = B::Storage>>,
     matmul: Family<B, dyn MatmulOps<Storage = B::Storage>>,
     linear: Family<B, dyn LinearOps<Storage = B::Storage>>,
+    norm: Family<B, dyn NormOps<Storage = B::Storage>>,
 }
 
 impl<B: Backend> Partial<B> {
@@ -65,6 +67,7 @@ impl<B: Backend> Partial<B> {
             sort: None,
             matmul: None,
             linear: None,
+            norm: None,
         }
     }
 
@@ -158,6 +161,15 @@ impl<B: Backend> Partial<B> {
         Self { linear: Some(|backend| backend), ..self }
     }
 
+    /// It has the normalisations.
+    #[must_use]
+    pub fn norm(self) -> Self
+    where
+        B: NormOps,
+    {
+        Self { norm: Some(|backend| backend), ..self }
+    }
+
     fn has<F: ?Sized>(&self, family: Family<B, F>, op: Op, dtype: DType) -> Result<&F> {
         let family = family.ok_or_else(|| Error::unsupported(self.name(), op.name(), dtype))?;
         Ok(family(&self.backend))
@@ -183,6 +195,7 @@ impl<B: Backend> Backend for Partial<B> {
             Op::Sort(_) | Op::SearchSorted => self.sort.is_some(),
             Op::Matmul => self.matmul.is_some(),
             Op::Linear => self.linear.is_some(),
+            Op::Normalize(_) | Op::NormalizeGrad(_) => self.norm.is_some(),
         };
         has && self.backend.supports(op, dtype)
     }
@@ -315,5 +328,30 @@ impl<B: Backend> LinearOps for Partial<B> {
         out: &mut B::Storage,
     ) -> Result<()> {
         self.has(self.linear, Op::Linear, plan.dtype())?.linear(plan, x, weight, bias, out)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "the composition would hide the backend's own normalisations")]
+impl<B: Backend> NormOps for Partial<B> {
+    fn normalize(
+        &self,
+        plan: &Normalize,
+        x: &B::Storage,
+        weight: Option<&B::Storage>,
+        bias: Option<&B::Storage>,
+        out: &mut B::Storage,
+    ) -> Result<()> {
+        self.has(self.norm, plan.full_op(), plan.dtype())?.normalize(plan, x, weight, bias, out)
+    }
+
+    fn normalize_grad(
+        &self,
+        plan: &Normalize,
+        x: &B::Storage,
+        grad: &B::Storage,
+        weight: Option<&B::Storage>,
+        out: &mut B::Storage,
+    ) -> Result<()> {
+        self.has(self.norm, plan.full_op(), plan.dtype())?.normalize_grad(plan, x, grad, weight, out)
     }
 }

@@ -5,6 +5,7 @@ pub mod compare;
 pub mod copy;
 pub mod linear;
 pub mod matmul;
+pub mod norm;
 pub mod reduce;
 pub mod scan;
 pub mod sort;
@@ -17,6 +18,7 @@ use compare::{CompareOp, CompareOps};
 use copy::CopyOps;
 use linear::LinearOps;
 use matmul::MatmulOps;
+use norm::{NormOps, NormalizeOp};
 use reduce::{ArgReduceOp, ReduceOp, ReduceOps};
 use scan::{ScanOp, ScanOps};
 use sort::{SortOp, SortOps};
@@ -25,7 +27,17 @@ use unary::{UnaryOp, UnaryOps};
 
 /// Every op family. Implemented for whatever has all of them.
 pub trait AllOps:
-    UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + ScanOps + SortOps + MatmulOps + LinearOps
+    UnaryOps
+    + BinaryOps
+    + CompareOps
+    + CopyOps
+    + ReduceOps
+    + StatisticOps
+    + ScanOps
+    + SortOps
+    + MatmulOps
+    + LinearOps
+    + NormOps
 {
 }
 
@@ -40,6 +52,7 @@ impl<
         + SortOps
         + MatmulOps
         + LinearOps
+        + NormOps
         + ?Sized,
 > AllOps for B
 {
@@ -66,6 +79,10 @@ pub enum Op {
     Linear,
     /// `matmul`
     Matmul,
+    /// `softmax layer_norm …`
+    Normalize(NormalizeOp),
+    /// The gradient of a normalisation.
+    NormalizeGrad(NormalizeOp),
     /// `sum prod max …`
     Reduce(ReduceOp),
     /// `cumsum cumprod cummax …`
@@ -96,6 +113,8 @@ impl Op {
             Self::Fill => "fill",
             Self::Linear => "linear",
             Self::Matmul => "matmul",
+            Self::Normalize(op) => op.name(),
+            Self::NormalizeGrad(op) => op.grad_name(),
             Self::Reduce(op) => op.name(),
             Self::Scan(op) => op.name(),
             Self::SearchSorted => "searchsorted",
@@ -118,6 +137,7 @@ impl Op {
             Self::Scan(_) => "scan",
             Self::Sort(_) | Self::SearchSorted => "sort",
             Self::Matmul | Self::Linear => "matmul",
+            Self::Normalize(_) | Self::NormalizeGrad(_) => "norm",
         }
     }
 
@@ -129,7 +149,7 @@ impl Op {
             Self::Compare(op) => op.accepts(dtype),
             Self::Reduce(op) => op.accepts(dtype),
             Self::Scan(op) => op.accepts(dtype),
-            Self::Statistic(_) | Self::Linear => dtype.is_float(),
+            Self::Statistic(_) | Self::Linear | Self::Normalize(_) | Self::NormalizeGrad(_) => dtype.is_float(),
             Self::Unary(op) => op.accepts(dtype),
             Self::ArgReduce(_) | Self::Clamp | Self::Matmul => dtype.is_number(),
             Self::Cast(_) | Self::Copy | Self::Fill | Self::SearchSorted | Self::Sort(_) | Self::Where => true,
@@ -149,5 +169,7 @@ impl Op {
             .chain(ScanOp::ALL.iter().map(|&op| Self::Scan(op)))
             .chain(SortOp::ALL.iter().map(|&op| Self::Sort(op)))
             .chain([Self::SearchSorted, Self::Matmul, Self::Linear])
+            .chain(NormalizeOp::ALL.iter().map(|&op| Self::Normalize(op)))
+            .chain(NormalizeOp::ALL.iter().map(|&op| Self::NormalizeGrad(op)))
     }
 }

@@ -4,17 +4,18 @@
 //! [`StatisticOps::statistic`] for speed. f16 and bf16 are cast to f32 first and rounded once at the end.
 
 use crate::backend::Storage;
+use crate::compose::{Composer, Temporary};
 use crate::dtype::{DType, Scalar};
-use crate::elementwise::{Source, View, check_domain, check_dtype, check_output, check_shape, check_storage};
+use crate::elementwise::{View, check_domain, check_dtype, check_output, check_shape, check_storage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
 use crate::ops::Op;
-use crate::ops::binary::{Binary, BinaryOp, BinaryOps};
-use crate::ops::compare::{Compare, CompareOp, CompareOps, Where};
+use crate::ops::binary::{BinaryOp, BinaryOps};
+use crate::ops::compare::{CompareOp, CompareOps};
 use crate::ops::copy::{Copy, CopyOps};
-use crate::ops::reduce::{Reduce, ReduceOp, ReduceOps};
-use crate::ops::unary::{Unary, UnaryOp, UnaryOps};
-use crate::shape::{MAX_RANK, Shape};
+use crate::ops::reduce::{ReduceOp, ReduceOps};
+use crate::ops::unary::{UnaryOp, UnaryOps};
+use crate::shape::MAX_RANK;
 
 /// A reduction that is composed from other ops. Floats only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -155,49 +156,37 @@ pub trait StatisticOps: ReduceOps + UnaryOps + BinaryOps + CompareOps + CopyOps 
         if plan.out.count() == 0 {
             return Ok(());
         }
-        let compose = Compose { backend: self, plan };
+        let compose = Compose { ops: Composer { backend: self, mask: plan.mask }, plan };
         let result = compose.run(x)?;
-        let copy = Copy::new(result.view(), View { dtype: plan.dtype, layout: &plan.out })?;
+        // The composition keeps the reduced axes at size 1; the output may lack them.
+        let kept = result.layout.reshape(plan.out.shape())?.unwrap_or(result.layout);
+        let copy = Copy::new(View { layout: &kept, ..result.view() }, View { dtype: plan.dtype, layout: &plan.out })?;
         self.copy(&copy, &result.storage, out)
     }
 }
 
-/// A temporary: a contiguous tensor of the composition.
-struct Temporary<S> {
-    storage: S,
-    dtype: DType,
-    layout: Layout,
-}
-
-impl<S> Temporary<S> {
-    fn view(&self) -> View<'_> {
-        View { dtype: self.dtype, layout: &self.layout }
-    }
-}
-
-/// The ops of the composition, each into a new temporary or in place.
+/// The composition of a plan, with the reduced axes kept at size 1.
 struct Compose<'a, B: ?Sized> {
-    backend: &'a B,
+    ops: Composer<'a, B>,
     plan: &'a Statistic,
 }
 
 impl<B: StatisticOps + ?Sized> Compose<'_, B> {
-    /// The statistic with the reduced axes kept at size 1, or dropped when the plan's output has none.
     fn run(&self, x: &B::Storage) -> Result<Temporary<B::Storage>> {
-        let x = self.widen(x)?;
+        let x = self.ops.widen(x, View { dtype: self.plan.dtype, layout: &self.plan.x })?;
         match self.plan.op {
             StatisticOp::LogSumExp => self.logsumexp(x),
             StatisticOp::Norm => self.norm(x),
             StatisticOp::Std => {
                 let mut std = self.power_norm(self.deviation(x)?, 2.0)?;
-                self.scale(BinaryOp::Div, &mut std, self.degrees_of_freedom().sqrt())?;
+                self.ops.scale(BinaryOp::Div, &mut std, self.degrees_of_freedom().sqrt())?;
                 Ok(std)
             }
             StatisticOp::Var => {
                 let mut square = self.deviation(x)?;
-                self.unary(UnaryOp::Square, &mut square)?;
-                let mut var = self.reduce(ReduceOp::Sum, &square)?;
-                self.scale(BinaryOp::Div, &mut var, self.degrees_of_freedom())?;
+                self.ops.unary(UnaryOp::Square, &mut square)?;
+                let mut var = self.ops.reduce(ReduceOp::Sum, &square)?;
+                self.ops.scale(BinaryOp::Div, &mut var, self.degrees_of_freedom())?;
                 Ok(var)
             }
         }
@@ -205,33 +194,33 @@ impl<B: StatisticOps + ?Sized> Compose<'_, B> {
 
     fn logsumexp(&self, mut x: Temporary<B::Storage>) -> Result<Temporary<B::Storage>> {
         if self.plan.reduced_count() == 0 {
-            let mut sum = self.reduce(ReduceOp::Sum, &x)?;
-            self.unary(UnaryOp::Ln, &mut sum)?;
+            let mut sum = self.ops.reduce(ReduceOp::Sum, &x)?;
+            self.ops.unary(UnaryOp::Ln, &mut sum)?;
             return Ok(sum);
         }
         // An infinite maximum must not be subtracted: ∞ − ∞ is NaN, but the sum itself is right without a shift.
-        let shift = self.finite_or(&self.reduce(ReduceOp::Max, &x)?, 0.0, UnaryOp::IsFinite)?;
-        self.binary(BinaryOp::Sub, &mut x, &shift)?;
-        self.unary(UnaryOp::Exp, &mut x)?;
-        let mut sum = self.reduce(ReduceOp::Sum, &x)?;
-        self.unary(UnaryOp::Ln, &mut sum)?;
-        self.binary(BinaryOp::Add, &mut sum, &shift)?;
+        let shift = self.finite_or(&self.ops.reduce(ReduceOp::Max, &x)?, 0.0)?;
+        self.ops.binary(BinaryOp::Sub, &mut x, &shift)?;
+        self.ops.unary(UnaryOp::Exp, &mut x)?;
+        let mut sum = self.ops.reduce(ReduceOp::Sum, &x)?;
+        self.ops.unary(UnaryOp::Ln, &mut sum)?;
+        self.ops.binary(BinaryOp::Add, &mut sum, &shift)?;
         Ok(sum)
     }
 
     fn norm(&self, mut x: Temporary<B::Storage>) -> Result<Temporary<B::Storage>> {
         let order = self.plan.parameter();
-        self.unary(UnaryOp::Abs, &mut x)?;
+        self.ops.unary(UnaryOp::Abs, &mut x)?;
         if order == f64::INFINITY {
-            self.reduce(ReduceOp::Max, &x)
+            self.ops.reduce(ReduceOp::Max, &x)
         } else if order == f64::NEG_INFINITY {
-            self.reduce(ReduceOp::Min, &x)
+            self.ops.reduce(ReduceOp::Min, &x)
         } else if order == 0.0 {
-            let nonzero = self.compare(CompareOp::Ne, &x, 0.0)?;
-            let ones = self.cast(&nonzero.storage, nonzero.view(), x.dtype)?;
-            self.reduce(ReduceOp::Sum, &ones)
+            let nonzero = self.ops.compare(CompareOp::Ne, &x, 0.0)?;
+            let ones = self.ops.cast(&nonzero.storage, nonzero.view(), x.dtype)?;
+            self.ops.reduce(ReduceOp::Sum, &ones)
         } else if order == 1.0 {
-            self.reduce(ReduceOp::Sum, &x)
+            self.ops.reduce(ReduceOp::Sum, &x)
         } else {
             self.power_norm(x, order)
         }
@@ -240,34 +229,34 @@ impl<B: StatisticOps + ?Sized> Compose<'_, B> {
     /// (Σ |x|^p)^(1/p) of elements divided by their extreme, times that extreme: no power overflows.
     fn power_norm(&self, mut x: Temporary<B::Storage>, order: f64) -> Result<Temporary<B::Storage>> {
         if self.plan.reduced_count() == 0 {
-            return self.reduce(ReduceOp::Sum, &x);
+            return self.ops.reduce(ReduceOp::Sum, &x);
         }
-        self.unary(UnaryOp::Abs, &mut x)?;
-        let extreme = self.reduce(if order > 0.0 { ReduceOp::Max } else { ReduceOp::Min }, &x)?;
+        self.ops.unary(UnaryOp::Abs, &mut x)?;
+        let extreme = self.ops.reduce(if order > 0.0 { ReduceOp::Max } else { ReduceOp::Min }, &x)?;
         // Dividing by 0, ∞ or NaN would lose what the plain formula gets right.
-        let finite = self.finite_or(&extreme, 1.0, UnaryOp::IsFinite)?;
-        let positive = self.compare(CompareOp::Gt, &finite, 0.0)?;
-        let unit = self.choose(&positive, &finite, 1.0)?;
-        self.binary(BinaryOp::Div, &mut x, &unit)?;
+        let finite = self.finite_or(&extreme, 1.0)?;
+        let positive = self.ops.compare(CompareOp::Gt, &finite, 0.0)?;
+        let unit = self.ops.choose(&positive, &finite, 1.0)?;
+        self.ops.binary(BinaryOp::Div, &mut x, &unit)?;
         let square = order == 2.0;
         if square {
-            self.unary(UnaryOp::Square, &mut x)?;
+            self.ops.unary(UnaryOp::Square, &mut x)?;
         } else {
-            self.scale(BinaryOp::Pow, &mut x, order)?;
+            self.ops.scale(BinaryOp::Pow, &mut x, order)?;
         }
-        let mut sum = self.reduce(ReduceOp::Sum, &x)?;
+        let mut sum = self.ops.reduce(ReduceOp::Sum, &x)?;
         if square {
-            self.unary(UnaryOp::Sqrt, &mut sum)?;
+            self.ops.unary(UnaryOp::Sqrt, &mut sum)?;
         } else {
-            self.scale(BinaryOp::Pow, &mut sum, order.recip())?;
+            self.ops.scale(BinaryOp::Pow, &mut sum, order.recip())?;
         }
-        self.binary(BinaryOp::Mul, &mut sum, &unit)?;
+        self.ops.binary(BinaryOp::Mul, &mut sum, &unit)?;
         Ok(sum)
     }
 
     fn deviation(&self, mut x: Temporary<B::Storage>) -> Result<Temporary<B::Storage>> {
-        let mean = self.reduce(ReduceOp::Mean, &x)?;
-        self.binary(BinaryOp::Sub, &mut x, &mean)?;
+        let mean = self.ops.reduce(ReduceOp::Mean, &x)?;
+        self.ops.binary(BinaryOp::Sub, &mut x, &mean)?;
         Ok(x)
     }
 
@@ -275,89 +264,7 @@ impl<B: StatisticOps + ?Sized> Compose<'_, B> {
         (self.plan.reduced_count() as f64 - self.plan.parameter()).max(0.0)
     }
 
-    /// A contiguous copy of the input in the dtype of the computation.
-    fn widen(&self, x: &B::Storage) -> Result<Temporary<B::Storage>> {
-        let wide = if self.plan.dtype == DType::F64 { DType::F64 } else { DType::F32 };
-        self.cast(x, View { dtype: self.plan.dtype, layout: &self.plan.x }, wide)
-    }
-
-    fn cast(&self, x: &B::Storage, view: View<'_>, dtype: DType) -> Result<Temporary<B::Storage>> {
-        let mut out = self.temporary(dtype, *view.layout.shape())?;
-        let plan = Copy::new(view, out.view())?;
-        self.backend.copy(&plan, x, &mut out.storage)?;
-        Ok(out)
-    }
-
-    fn unary(&self, op: UnaryOp, x: &mut Temporary<B::Storage>) -> Result<()> {
-        let plan = Unary::new(op, Source::Output, x.view())?;
-        self.backend.unary(&plan, None, &mut x.storage)
-    }
-
-    /// `x = op(x, y)`, where `y` broadcasts to `x`.
-    fn binary(&self, op: BinaryOp, x: &mut Temporary<B::Storage>, y: &Temporary<B::Storage>) -> Result<()> {
-        let y_layout = self.against(y, x)?;
-        let y_view = View { dtype: y.dtype, layout: &y_layout };
-        let plan = Binary::new(op, Source::Output, Source::View(y_view), x.view())?;
-        self.backend.binary(&plan, None, Some(&y.storage), &mut x.storage)
-    }
-
-    /// `x = op(x, y)` with a number.
-    fn scale(&self, op: BinaryOp, x: &mut Temporary<B::Storage>, y: f64) -> Result<()> {
-        let plan = Binary::new(op, Source::Output, Source::Scalar(Scalar::Float(y)), x.view())?;
-        self.backend.binary(&plan, None, None, &mut x.storage)
-    }
-
-    fn compare(&self, op: CompareOp, x: &Temporary<B::Storage>, y: f64) -> Result<Temporary<B::Storage>> {
-        let mut out = self.temporary(DType::Bool, *x.layout.shape())?;
-        let (a, b) = (Source::View(x.view()), Source::Scalar(Scalar::Float(y)));
-        let plan = Compare::new(op, x.dtype, a, b, out.view())?;
-        self.backend.compare(&plan, Some(&x.storage), None, &mut out.storage)?;
-        Ok(out)
-    }
-
-    /// `x` where `condition`, else `other`.
-    fn choose(
-        &self,
-        condition: &Temporary<B::Storage>,
-        x: &Temporary<B::Storage>,
-        other: f64,
-    ) -> Result<Temporary<B::Storage>> {
-        let mut out = self.temporary(x.dtype, *x.layout.shape())?;
-        let other = Source::Scalar(Scalar::Float(other));
-        let plan = Where::new(Source::View(condition.view()), Source::View(x.view()), other, out.view())?;
-        self.backend.choose(&plan, Some(&condition.storage), Some(&x.storage), None, &mut out.storage)?;
-        Ok(out)
-    }
-
-    fn finite_or(&self, x: &Temporary<B::Storage>, other: f64, test: UnaryOp) -> Result<Temporary<B::Storage>> {
-        let mut condition = self.temporary(DType::Bool, *x.layout.shape())?;
-        let plan = Unary::new(test, Source::View(x.view()), condition.view())?;
-        self.backend.unary(&plan, Some(&x.storage), &mut condition.storage)?;
-        self.choose(&condition, x, other)
-    }
-
-    /// Reduces the plan's axes to size 1.
-    fn reduce(&self, op: ReduceOp, x: &Temporary<B::Storage>) -> Result<Temporary<B::Storage>> {
-        let keepdim = self.plan.out.rank() == self.plan.x.rank();
-        let axes: Vec<isize> =
-            (0..self.plan.x.rank()).filter(|&axis| self.plan.mask[axis]).map(|axis| axis as isize).collect();
-        let mut out = self.temporary(x.dtype, x.layout.shape().reduced(&self.plan.mask, keepdim))?;
-        let plan = Reduce::new(op, x.view(), Some(&axes), out.view())?;
-        self.backend.reduce(&plan, &x.storage, &mut out.storage)?;
-        Ok(out)
-    }
-
-    /// The layout of `y` with the reduced axes put back, when `x` still has them.
-    fn against(&self, y: &Temporary<B::Storage>, x: &Temporary<B::Storage>) -> Result<Layout> {
-        if x.layout.rank() == y.layout.rank() {
-            return Ok(y.layout);
-        }
-        let kept = self.plan.x.shape().reduced(&self.plan.mask, true);
-        Ok(Layout::contiguous(kept))
-    }
-
-    fn temporary(&self, dtype: DType, shape: Shape) -> Result<Temporary<B::Storage>> {
-        let layout = Layout::contiguous(shape);
-        Ok(Temporary { storage: self.backend.alloc(dtype, layout.count())?, dtype, layout })
+    fn finite_or(&self, x: &Temporary<B::Storage>, other: f64) -> Result<Temporary<B::Storage>> {
+        self.ops.choose(&self.ops.test(UnaryOp::IsFinite, x)?, x, other)
     }
 }

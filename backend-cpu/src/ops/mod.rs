@@ -7,6 +7,7 @@ mod copy;
 mod fold;
 mod linear;
 mod matmul;
+mod norm;
 mod order;
 mod reduce;
 mod scan;

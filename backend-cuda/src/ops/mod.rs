@@ -5,6 +5,7 @@ mod compare;
 mod copy;
 mod linear;
 mod matmul;
+mod norm;
 mod reduce;
 mod scan;
 mod sort;

@@ -13,8 +13,8 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort, SortOp};
 use congruent_backend_api::ops::statistic::StatisticOps;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, LinearOps, MatmulOps, Nest, Op,
-    Operand, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage, UnaryOps, check_transfer,
+    Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, LinearOps, MatmulOps, Nest, NormOps,
+    Op, Operand, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage, UnaryOps, check_transfer,
 };
 
 use crate::arithmetic::{
@@ -310,6 +310,8 @@ impl SortOps for Minimal {
         Ok(())
     }
 }
+
+impl NormOps for Minimal {}
 
 impl MatmulOps for Minimal {
     fn matmul(&self, plan: &Matmul, a: &Memory, b: &Memory, out: &mut Memory) -> Result<()> {

@@ -7,6 +7,7 @@ mod algebra;
 mod functions;
 mod layout;
 mod memory;
+mod norms;
 mod order;
 mod scan;
 mod sort;
@@ -77,6 +78,9 @@ pub const LAWS: &[Law] = &[
     Law { name: "exp, tanh and sigmoid do not fall", test: functions::monotone },
     Law { name: "casting up and down is the identity", test: functions::cast_round_trip },
     Law { name: "a cast rounds once", test: functions::cast_once },
+    Law { name: "softmax is a distribution", test: norms::distribution },
+    Law { name: "softmax ignores an exact shift", test: norms::shift },
+    Law { name: "layer norm ignores an exact shift and power of two", test: norms::rescaled },
     Law { name: "a view gives what its contiguous copy gives", test: layout::layout_invariance },
     Law { name: "reversals, permutations and cuts undone = id", test: layout::there_and_back },
     Law { name: "reordering kept axes reorders, reduced axes does nothing", test: layout::equivariance },

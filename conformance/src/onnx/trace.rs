@@ -6,6 +6,7 @@ use congruent::Operand;
 use congruent_backend_api::erase::AnyBackend;
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
+use congruent_backend_api::ops::norm::NormalizeOp;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
 use congruent_backend_api::ops::scan::{ScanOp, ScanRange};
 use congruent_backend_api::ops::sort::SortOp;
@@ -138,6 +139,20 @@ impl Trace {
         defined(Op::Statistic(op), x.dtype())?;
         let call = Call::Statistic { op, parameter, axes: axes.map(<[isize]>::to_vec) };
         Ok(self.record(call, &[x.into()], None, x.statistic(op, parameter, axes, keepdim)?))
+    }
+
+    /// A normalisation with the weight and bias that are given.
+    pub(super) fn normalize(
+        &self,
+        (op, epsilon): (NormalizeOp, f64),
+        x: &Tensor,
+        axes: &[isize],
+        affine: [Option<&Tensor>; 2],
+    ) -> Lowered<Tensor> {
+        defined(Op::Normalize(op), x.dtype())?;
+        let inputs: Vec<_> = [Some(x)].into_iter().chain(affine).flatten().map(Operand::from).collect();
+        let call = Call::Normalize { op, gradient: false, epsilon, axes: Some(axes.to_vec()) };
+        Ok(self.record(call, &inputs, None, x.normalize(op, epsilon, axes, affine[0], affine[1])?))
     }
 
     /// A matrix product.

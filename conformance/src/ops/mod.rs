@@ -7,6 +7,7 @@ pub mod compare;
 pub mod copy;
 pub mod linear;
 pub mod matmul;
+pub mod norm;
 pub mod reduce;
 pub mod scan;
 pub mod sort;
@@ -52,6 +53,8 @@ pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
         Op::Statistic(op) => statistic::cases(op, dtype, draw),
         Op::Linear => linear::cases(dtype, draw),
         Op::Matmul => matmul::cases(dtype, draw),
+        Op::Normalize(op) => norm::cases(op, false, dtype, draw),
+        Op::NormalizeGrad(op) => norm::cases(op, true, dtype, draw),
     }
 }
 
@@ -79,6 +82,9 @@ pub fn expect_of(case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
         Call::Sort { op, axis, descending } => sort::expect(*op, *axis, *descending, case),
         Call::Statistic { op, parameter, axes } => statistic::expect(*op, *parameter, axes.as_deref(), case),
         Call::Linear { activation } => linear::expect(*activation, case, arithmetic),
+        Call::Normalize { op, gradient, epsilon, axes } => {
+            norm::expect(*op, *gradient, *epsilon, axes.as_deref(), case)
+        }
         Call::Matmul { alpha, beta } => matmul::expect(*alpha, *beta, case, arithmetic),
     }
 }

@@ -13,7 +13,7 @@ use crate::arithmetic::Arithmetic;
 use crate::case::{Call, Case, Input, poisoned};
 use crate::dd::Dd;
 use crate::expect::Expect;
-use crate::host::{HostTensor, decode, encode_int};
+use crate::host::{HostTensor, encode_int};
 use crate::ops::binary::extreme;
 use crate::ops::{host, layout};
 use crate::round::{Format, exp2, gamma};
@@ -123,20 +123,26 @@ pub fn expect_position(op: ArgReduceOp, axis: isize, case: &Case) -> Vec<Expect>
 
 /// The values reduced to each element of the output, in row-major order.
 pub(super) fn groups(x: &HostTensor, axes: Option<&[isize]>) -> Vec<Vec<Scalar>> {
-    let (shape, mask) = (x.layout.shape(), mask(x.layout.rank(), axes));
-    let kept: usize = (0..shape.rank()).filter(|&axis| !mask[axis]).map(|axis| shape[axis]).product();
+    let values = x.values();
+    members(x.layout.shape(), axes).into_iter().map(|group| group.into_iter().map(|at| values[at]).collect()).collect()
+}
+
+/// The row-major indices of the elements that share their place on all but `axes`, in row-major order of that place.
+pub(super) fn members(shape: &[usize], axes: Option<&[isize]>) -> Vec<Vec<usize>> {
+    let mask = mask(shape.len(), axes);
+    let kept: usize = (0..shape.len()).filter(|&axis| !mask[axis]).map(|axis| shape[axis]).product();
     let mut groups = vec![Vec::new(); kept];
-    for (index, at) in crate::host::positions(&x.layout).into_iter().enumerate() {
+    for index in 0..shape.iter().product() {
         // The row-major index among the kept axes.
         let (mut rest, mut group, mut step) = (index, 0, 1);
-        for axis in (0..shape.rank()).rev() {
+        for axis in (0..shape.len()).rev() {
             if !mask[axis] {
                 group += rest % shape[axis] * step;
                 step *= shape[axis];
             }
             rest /= shape[axis];
         }
-        groups[group].push(decode(x.dtype, x.bits(at)));
+        groups[group].push(index);
     }
     groups
 }

@@ -2,6 +2,7 @@
 
 use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::norm::NormalizeOp;
 use congruent_backend_api::ops::reduce::{Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::ScanRange;
 use congruent_backend_api::ops::sort::{Sort, SortOp};
@@ -93,8 +94,9 @@ impl Given {
             Op::Fill => (0, 0),
             Op::Binary(_) | Op::Compare(_) => (2, 2),
             Op::Where => (3, 3),
-            Op::Matmul | Op::Linear => (2, 3),
+            Op::Matmul | Op::Linear | Op::NormalizeGrad(_) => (2, 3),
             Op::SearchSorted => (2, 2),
+            Op::Normalize(op) if op.is_affine() => (1, 3),
             _ => (1, 1),
         };
         self.arity(op.name(), least, most)?;
@@ -121,6 +123,8 @@ impl Given {
             Op::Linear => return self.linear(),
             Op::Sort(op) => self.sort(op)?,
             Op::SearchSorted => self.search()?,
+            Op::Normalize(op) => self.normalize(op, false)?,
+            Op::NormalizeGrad(op) => self.normalize(op, true)?,
             Op::Matmul => return self.matmul(),
             Op::Fill => self.fill()?,
             _ => self.elementwise(op)?,
@@ -250,6 +254,25 @@ impl Given {
         let values = self.tensor(1)?;
         let right = self.args.optional("right").map_or(Ok(false), |right| right.truth())?;
         Ok((Call::SearchSorted { right }, self.tensor(0)?.dtype, *values.layout.shape()))
+    }
+
+    /// `axis` names one axis, `axes` several; operands at the end that are `null` are absent.
+    fn normalize(&mut self, op: NormalizeOp, gradient: bool) -> Result<(Call, DType, Shape), Stop> {
+        while self.operands.len() > 1 && matches!(self.operands.last(), Some(Operand::Null(_))) {
+            self.operands.pop();
+        }
+        let Some(Operand::Tensor(x)) = self.operands.first() else { return Err(self.lacks(0).into()) };
+        let (dtype, shape) = (x.dtype, *x.layout.shape());
+        let axes = match self.args.given("axis") {
+            Some(axis) => Some(vec![axis.signed()?]),
+            None => self.axes()?,
+        };
+        let epsilon = match self.args.optional("eps") {
+            Some(node) => scalar(&node, DType::F64)?.to_f64(),
+            None if op == NormalizeOp::L2Normalize => 1e-12,
+            None => 1e-5,
+        };
+        Ok((Call::Normalize { op, gradient, epsilon, axes }, dtype, shape))
     }
 
     fn parameter(&mut self, op: StatisticOp) -> Result<f64> {

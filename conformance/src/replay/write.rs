@@ -64,6 +64,7 @@ fn args(case: &Case) -> Value {
     let keepdim = rank(case.tensor(0)) == Some(case.out.layout.rank());
     match &case.call {
         Call::ArgReduce { axis, .. } => json!({ "axis": axis, "keepdim": keepdim }),
+        Call::Normalize { axes, epsilon, .. } => json!({ "axes": axes, "eps": epsilon }),
         Call::Reduce { axes, .. } => json!({ "axes": axes, "keepdim": keepdim }),
         Call::Scan { axis, range, .. } => {
             json!({ "axis": axis, "exclusive": range.exclusive, "reverse": range.reverse })

@@ -5,6 +5,7 @@ use std::ops::Range;
 use congruent_backend_api::erase::{AnyBackend, Erased};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::norm::Normalize;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::{Scan, ScanRange};
 use congruent_backend_api::ops::sort::{SearchSorted, Sort};
@@ -152,6 +153,25 @@ impl Planned {
             inputs: vec![Source::Tensor(plan.dtype(), x.permute(&order)?)],
             out: Layout::new("shadow", &sizes, &of_out(out.strides()), out.offset())?,
             out_dtype: plan.dtype(),
+        })
+    }
+
+    pub(super) fn normalize(plan: &Normalize) -> Result<Self> {
+        let (dtype, rank) = (plan.dtype(), plan.layout(0).rank());
+        let axes = (0..rank).filter(|&axis| plan.mask()[axis]).map(|axis| axis as isize);
+        let inputs = (1..4).filter(|&operand| plan.has(operand));
+        Ok(Self {
+            op: plan.full_op(),
+            dtype,
+            call: Call::Normalize {
+                op: plan.op(),
+                gradient: plan.is_gradient(),
+                epsilon: plan.epsilon(),
+                axes: Some(axes.collect()),
+            },
+            inputs: inputs.map(|operand| Source::Tensor(dtype, *plan.layout(operand))).collect(),
+            out: *plan.layout(0),
+            out_dtype: dtype,
         })
     }
 

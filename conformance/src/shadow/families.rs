@@ -6,14 +6,15 @@ use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::norm::Normalize;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, LinearOps, MatmulOps, Op, ReduceOps, Result, ScanOps, SortOps,
-    StatisticOps, UnaryOps,
+    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, LinearOps, MatmulOps, NormOps, Op, ReduceOps, Result, ScanOps,
+    SortOps, StatisticOps, UnaryOps,
 };
 
 use super::call::Planned;
@@ -153,6 +154,43 @@ impl LinearOps for Shadow {
         self.step(&planned, &inputs[..2 + usize::from(bias.is_some())], out, |backend, x, out| {
             let bias = x.get(2).copied().flatten();
             backend.linear(plan, tensor(Op::Linear, x[0])?, tensor(Op::Linear, x[1])?, bias, out)
+        })
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "the composition would hide the backends' own normalisations")]
+impl NormOps for Shadow {
+    fn normalize(
+        &self,
+        plan: &Normalize,
+        x: &Pair,
+        weight: Option<&Pair>,
+        bias: Option<&Pair>,
+        out: &mut Pair,
+    ) -> Result<()> {
+        plan.check([Some(x), weight, bias], out)?;
+        let planned = Planned::normalize(plan)?;
+        let inputs: Vec<_> = [Some(x), weight, bias].into_iter().filter(Option::is_some).collect();
+        self.step(&planned, &inputs, out, |backend, x, out| {
+            let other = |index: usize| x.get(index).copied().flatten();
+            backend.normalize(plan, tensor(plan.full_op(), x[0])?, other(1), other(2), out)
+        })
+    }
+
+    fn normalize_grad(
+        &self,
+        plan: &Normalize,
+        x: &Pair,
+        grad: &Pair,
+        weight: Option<&Pair>,
+        out: &mut Pair,
+    ) -> Result<()> {
+        plan.check([Some(x), Some(grad), weight], out)?;
+        let planned = Planned::normalize(plan)?;
+        let inputs: Vec<_> = [Some(x), Some(grad), weight].into_iter().filter(Option::is_some).collect();
+        self.step(&planned, &inputs, out, |backend, x, out| {
+            let (op, third) = (plan.full_op(), x.get(2).copied().flatten());
+            backend.normalize_grad(plan, tensor(op, x[0])?, tensor(op, x[1])?, third, out)
         })
     }
 }

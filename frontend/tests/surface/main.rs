@@ -7,6 +7,7 @@ mod backends;
 mod conversion;
 mod display;
 mod errors;
+mod norm;
 mod operators;
 mod ops;
 mod sharing;

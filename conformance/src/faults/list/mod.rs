@@ -3,6 +3,7 @@
 mod functions;
 mod layout;
 mod memory;
+mod norms;
 mod products;
 mod reductions;
 mod scans;
@@ -17,7 +18,7 @@ use crate::host::{decode, encode_float};
 use crate::round::{exp2, exponent};
 
 /// Every family.
-pub(super) const ALL: &[&str] = &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "matmul"];
+pub(super) const ALL: &[&str] = &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "matmul", "norm"];
 const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "scan", "matmul"];
 
 /// Every fault.
@@ -30,6 +31,7 @@ pub fn faults() -> impl Iterator<Item = Fault> {
         scans::FAULTS,
         sorting::FAULTS,
         products::FAULTS,
+        norms::FAULTS,
     ]
     .into_iter()
     .flatten()

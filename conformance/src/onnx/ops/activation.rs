@@ -2,8 +2,8 @@
 
 use congruent_backend_api::ops::binary::BinaryOp::{Add, Div, Mul, Sub};
 use congruent_backend_api::ops::compare::CompareOp::{Eq, Ge, Gt, Lt};
-use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
-use congruent_backend_api::ops::statistic::StatisticOp;
+use congruent_backend_api::ops::norm::NormalizeOp;
+use congruent_backend_api::ops::reduce::ArgReduceOp;
 use congruent_backend_api::ops::unary::UnaryOp;
 use congruent_backend_api::{DType, Scalar, axis};
 
@@ -27,11 +27,7 @@ pub(super) fn lower(trace: &Trace, node: &Node<'_>) -> Outputs {
             let tail = trace.binary(Mul, x()?, node.float("alpha", 0.01))?;
             trace.choose(&trace.compare(Ge, x()?, 0.0)?, x()?, &tail)?
         }
-        "LogSoftmax" => {
-            let axis = [node.size("axis", -1)];
-            let total = trace.statistic((StatisticOp::LogSumExp, 0.0), x()?, Some(&axis), true)?;
-            trace.binary(Sub, x()?, &total)?
-        }
+        "LogSoftmax" => softmax(trace, node, NormalizeOp::LogSoftmax)?,
         "Mish" => {
             let gate = trace.unary(UnaryOp::Tanh, &trace.unary(UnaryOp::Softplus, x()?)?)?;
             trace.binary(Mul, x()?, &gate)?
@@ -45,12 +41,7 @@ pub(super) fn lower(trace: &Trace, node: &Node<'_>) -> Outputs {
             trace.binary(Mul, &elu(trace, x()?, alpha)?, gamma)?
         }
         "Shrink" => shrink(trace, x()?, node.float("lambd", 0.5), node.float("bias", 0.0))?,
-        "Softmax" => {
-            let axis = [node.size("axis", -1)];
-            let greatest = trace.reduce(ReduceOp::Max, x()?, Some(&axis), true)?;
-            let terms = trace.unary(UnaryOp::Exp, &trace.binary(Sub, x()?, &greatest)?)?;
-            trace.binary(Div, &terms, &trace.reduce(ReduceOp::Sum, &terms, Some(&axis), true)?)?
-        }
+        "Softmax" => softmax(trace, node, NormalizeOp::Softmax)?,
         "Softsign" => {
             let scale = trace.binary(Add, &trace.unary(UnaryOp::Abs, x()?)?, 1.0)?;
             trace.binary(Div, x()?, &scale)?
@@ -62,6 +53,10 @@ pub(super) fn lower(trace: &Trace, node: &Node<'_>) -> Outputs {
         "ThresholdedRelu" => trace.choose(&trace.compare(Gt, x()?, node.float("alpha", 1.0))?, x()?, 0.0)?,
         _ => return Ok(None),
     })
+}
+
+fn softmax(trace: &Trace, node: &Node<'_>, op: NormalizeOp) -> Lowered<Tensor> {
+    trace.normalize((op, 0.0), node.input(0)?, &[node.size("axis", -1)], [None; 2])
 }
 
 fn elu(trace: &Trace, x: &Tensor, alpha: f64) -> Lowered<Tensor> {

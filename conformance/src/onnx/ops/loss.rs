@@ -1,10 +1,10 @@
 //! Losses of classification: the score of the target class, picked by a comparison with every class.
 
 use congruent_backend_api::DType;
-use congruent_backend_api::ops::binary::BinaryOp::{Div, Mul, Sub};
+use congruent_backend_api::ops::binary::BinaryOp::{Div, Mul};
 use congruent_backend_api::ops::compare::CompareOp::Eq;
+use congruent_backend_api::ops::norm::NormalizeOp;
 use congruent_backend_api::ops::reduce::ReduceOp;
-use congruent_backend_api::ops::statistic::StatisticOp;
 use congruent_backend_api::ops::unary::UnaryOp;
 
 use super::Outputs;
@@ -16,8 +16,7 @@ pub(super) fn lower(trace: &Trace, node: &Node<'_>) -> Outputs {
         "NegativeLogLikelihoodLoss" => Ok(Some(vec![likelihood(trace, node, node.input(0)?)?])),
         "SoftmaxCrossEntropyLoss" => {
             let x = node.input(0)?;
-            let total = trace.statistic((StatisticOp::LogSumExp, 0.0), x, Some(&[1]), true)?;
-            let scores = trace.binary(Sub, x, &total)?;
+            let scores = trace.normalize((NormalizeOp::LogSoftmax, 0.0), x, &[1], [None; 2])?;
             Ok(Some(vec![likelihood(trace, node, &scores)?, scores]))
         }
         _ => Ok(None),

@@ -1,8 +1,9 @@
-//! Normalizations, composed of moments and arithmetic.
+//! Normalizations: the frontend's, and what else ONNX has, composed of moments and arithmetic.
 
 use congruent_backend_api::DType;
 use congruent_backend_api::ops::binary::BinaryOp::{Add, Div, Mul, Sub};
 use congruent_backend_api::ops::compare::CompareOp::Eq;
+use congruent_backend_api::ops::norm::NormalizeOp::{LayerNorm, RmsNorm};
 use congruent_backend_api::ops::reduce::ReduceOp;
 use congruent_backend_api::ops::statistic::StatisticOp;
 use congruent_backend_api::ops::unary::UnaryOp;
@@ -89,15 +90,15 @@ fn group(trace: &Trace, node: &Node<'_>) -> Lowered<Tensor> {
     stash(node);
     let batch = x.shape().first().copied().unwrap_or(1);
     let grouped = x.reshape([batch, groups, x.count() / (batch * groups).max(1)])?;
-    let normal = Moments::of(trace, &grouped, &[-1], epsilon(node))?.normalize(trace, &grouped)?;
+    let normal = trace.normalize((LayerNorm, epsilon(node)), &grouped, &[-1], [None; 2])?;
     affine(trace, &normal.reshape(x.shape())?, node.input(1)?, node.input(2)?)
 }
 
 fn instance(trace: &Trace, node: &Node<'_>) -> Lowered<Tensor> {
     let x = node.input(0)?;
     let space: Vec<isize> = (2..x.rank() as isize).collect();
-    let normal = Moments::of(trace, x, &space, epsilon(node))?.normalize(trace, x)?;
-    affine(trace, &normal, node.input(1)?, node.input(2)?)
+    let (scale, bias) = (per_channel(node.input(1)?, x.rank())?, per_channel(node.input(2)?, x.rank())?);
+    trace.normalize((LayerNorm, epsilon(node)), x, &space, [Some(&scale), Some(&bias)])
 }
 
 /// The dtype of the moments is f32 unless `stash_type` is another; f16 and bf16 are widened for it.
@@ -120,18 +121,23 @@ fn trailing(node: &Node<'_>, rank: usize) -> Vec<isize> {
 
 fn layer(trace: &Trace, node: &Node<'_>) -> Lowered<Vec<Tensor>> {
     let x = widened(trace, node)?;
-    let moments = Moments::of(trace, &x, &trailing(node, x.rank()), epsilon(node))?;
-    let normal = trace.cast(&moments.normalize(trace, &x)?, node.input(0)?.dtype())?;
-    let scaled = trace.binary(Mul, &normal, node.input(1)?)?;
-    let y = node.optional(2).map_or(Ok(scaled.clone()), |bias| trace.binary(Add, &scaled, bias))?;
+    let (axes, epsilon) = (trailing(node, x.rank()), epsilon(node));
+    let moments = Moments::of(trace, &x, &axes, epsilon)?;
+    let (scale, bias) = (node.input(1)?, node.optional(2));
+    let y = if x.dtype() == scale.dtype() {
+        trace.normalize((LayerNorm, epsilon), &x, &axes, [Some(scale), bias])?
+    } else {
+        // What is normalised in f32 is rounded before it is scaled.
+        let normal = trace.cast(&moments.normalize(trace, &x)?, scale.dtype())?;
+        let scaled = trace.binary(Mul, &normal, scale)?;
+        bias.map_or(Ok(scaled.clone()), |bias| trace.binary(Add, &scaled, bias))?
+    };
     Ok(vec![y, moments.mean, moments.scale])
 }
 
 fn rms(trace: &Trace, node: &Node<'_>) -> Lowered<Tensor> {
     let x = widened(trace, node)?;
-    let axes = trailing(node, x.rank());
-    let square = trace.reduce(ReduceOp::Mean, &trace.unary(UnaryOp::Square, &x)?, Some(&axes), true)?;
-    let normal = trace.binary(Mul, &x, &inverse_root(trace, &square, epsilon(node))?)?;
+    let normal = trace.normalize((RmsNorm, epsilon(node)), &x, &trailing(node, x.rank()), [None; 2])?;
     trace.binary(Mul, &trace.cast(&normal, node.input(0)?.dtype())?, node.input(1)?)
 }
 

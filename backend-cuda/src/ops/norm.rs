@@ -1,0 +1,91 @@
+//! Normalisation and its gradients; the kernels, and how threads share a row, are in `norm.cu`.
+//!
+//! A few very long rows would leave most of the device idle: they are left to the composition that `backend-api` provides.
+
+use congruent_backend_api::ops::norm::{self, Normalize};
+use congruent_backend_api::{NormOps, Result};
+
+use crate::device::Cuda;
+use crate::kernels::Kernel;
+use crate::launch::{DeviceNest, NormalizeParameter, THREADS};
+use crate::storage::{CudaStorage, DevicePointer};
+
+/// Elements of a row that a lane holds in registers, `PER_LANE` in `norm.cu`.
+const PER_LANE: usize = 32;
+
+/// Above this width a row is worth several blocks.
+const LONG: usize = 1 << 16;
+
+#[deny(clippy::missing_trait_methods, reason = "a default would be a performance bug")]
+impl NormOps for Cuda {
+    fn normalize(
+        &self,
+        plan: &Normalize,
+        x: &CudaStorage,
+        weight: Option<&CudaStorage>,
+        bias: Option<&CudaStorage>,
+        out: &mut CudaStorage,
+    ) -> Result<()> {
+        self.rows(plan, [Some(x), weight, bias], out)
+    }
+
+    fn normalize_grad(
+        &self,
+        plan: &Normalize,
+        x: &CudaStorage,
+        grad: &CudaStorage,
+        weight: Option<&CudaStorage>,
+        out: &mut CudaStorage,
+    ) -> Result<()> {
+        self.rows(plan, [Some(x), Some(grad), weight], out)
+    }
+}
+
+impl Cuda {
+    fn rows(&self, plan: &Normalize, inputs: [Option<&CudaStorage>; 3], out: &mut CudaStorage) -> Result<()> {
+        plan.check(inputs, out)?;
+        let op = plan.full_op();
+        for storage in inputs.into_iter().flatten().chain([&*out]) {
+            self.check_owner(op.name(), storage)?;
+        }
+        let (kept, row) = (DeviceNest::from(plan.rows().kept()), DeviceNest::from(plan.rows().row()));
+        let (rows, width) = (kept.count as usize, row.count as usize);
+        if rows * width == 0 {
+            return Ok(());
+        }
+        if width > LONG && rows < self.device.multiprocessors() as usize {
+            return norm::compose(self, plan, inputs, out);
+        }
+        let at = |operand: usize, storage: &CudaStorage| storage.at(plan.rows().start(operand));
+        let target = at(0, out);
+        let mut parameter = NormalizeParameter {
+            kept,
+            row,
+            out: target,
+            inputs: [DevicePointer::NULL; 3],
+            epsilon: plan.epsilon(),
+            lanes: if width <= 32 * PER_LANE { 32 } else { THREADS as u32 },
+            packed: u32::from(is_packed(plan, 0, target)),
+            cached: 0,
+        };
+        for (input, storage) in inputs.into_iter().enumerate() {
+            let Some(storage) = storage else { continue };
+            let memory = at(input + 1, storage);
+            parameter.inputs[input] = memory;
+            parameter.packed |= u32::from(is_packed(plan, input + 1, memory)) << (input + 1);
+        }
+        let read = if plan.is_gradient() { 0b111 } else { 0b11 };
+        parameter.cached = u32::from(width <= THREADS * PER_LANE && parameter.packed & read == read);
+        let blocks = rows.div_ceil(THREADS / parameter.lanes as usize);
+        // SAFETY: the plan was checked against these storages, which are this device's, and `out` is borrowed mutably.
+        unsafe { self.device.launch(Kernel::new(op, plan.dtype()), blocks, &parameter) }
+    }
+}
+
+/// Whether each row of an operand is one run that can be read 16 bytes at a time.
+fn is_packed(plan: &Normalize, operand: usize, memory: DevicePointer) -> bool {
+    let lane = 16 / plan.dtype().size();
+    let (row, kept) = (plan.rows().row(), plan.rows().kept());
+    let run = row.rank() == 1 && row.strides(operand)[0] == 1 && row.count().is_multiple_of(lane);
+    run && memory.is_aligned() && kept.strides(operand).iter().all(|&stride| stride % lane as isize == 0)
+}
