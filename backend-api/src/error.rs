@@ -21,6 +21,8 @@ pub enum ErrorKind {
     DType,
     /// An index value was outside its axis; reported by the next synchronising call.
     IndexOutOfRange,
+    /// A file could not be read or written, or is not what it should be.
+    Io,
     /// A native library is not installed or too old.
     LibraryNotFound,
     /// The native driver or library failed in a way that has no class of its own.
@@ -45,6 +47,7 @@ impl ErrorKind {
             Self::DriverTooOld => "driver_too_old",
             Self::DType => "dtype",
             Self::IndexOutOfRange => "index_out_of_range",
+            Self::Io => "io",
             Self::LibraryNotFound => "library_not_found",
             Self::Native => "native",
             Self::OutOfMemory => "out_of_memory",

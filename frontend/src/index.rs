@@ -1,8 +1,8 @@
 //! Indexing: what [`Tensor::i`](crate::Tensor::i) accepts, with NumPy's rules for negative and out-of-range bounds.
 
-use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
+use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-use congruent_backend_api::{Layout, Result, Slice};
+use congruent_backend_api::{Error, ErrorKind, Layout, Result, Slice};
 
 /// What is taken of one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +13,8 @@ pub enum Index {
     Slice(Slice),
     /// A new axis of size 1 before the next one.
     NewAxis,
+    /// All of the axes that the other indices leave, NumPy's `...`; at most once.
+    Ellipsis,
 }
 
 /// An integer that names a position or an axis: isize, i32 or usize. Negative ones count from the end.
@@ -40,7 +42,7 @@ impl Position for usize {
     }
 }
 
-/// A half-open range of positions; negative bounds count from the end.
+/// A range of positions; negative bounds count from the end.
 ///
 /// Clippy takes a literal `1..-1` for an empty range and rejects it; [`Slice`] says the same without the warning.
 pub trait IntoSlice {
@@ -75,6 +77,26 @@ impl<P: Position> IntoSlice for RangeFrom<P> {
 impl<P: Position> IntoSlice for RangeTo<P> {
     fn into_slice(self) -> Slice {
         Slice { stop: Some(self.end.to_isize()), ..Slice::FULL }
+    }
+}
+
+impl<P: Position> IntoSlice for RangeInclusive<P> {
+    fn into_slice(self) -> Slice {
+        Slice { start: Some(self.start().to_isize()), stop: after(*self.end()), step: 1 }
+    }
+}
+
+impl<P: Position> IntoSlice for RangeToInclusive<P> {
+    fn into_slice(self) -> Slice {
+        Slice { stop: after(self.end), ..Slice::FULL }
+    }
+}
+
+/// The bound after the last position of a range; after −1, the last of all, there is none.
+fn after<P: Position>(last: P) -> Option<isize> {
+    match last.to_isize() {
+        -1 => None,
+        last => Some(last.saturating_add(1)),
     }
 }
 
@@ -160,8 +182,9 @@ tuples! {
     (A a, B b, C c, D d, E e, F g, G h, H i)
 }
 
-/// The layout of the part of `layout` that `indices` take.
-pub(crate) fn index(layout: &Layout, indices: &[Index]) -> Result<Layout> {
+/// The layout of the part of `layout` that `indices` take; `op` is named in errors.
+pub(crate) fn index(op: &'static str, layout: &Layout, indices: &[Index]) -> Result<Layout> {
+    let rest = remaining(op, layout, indices)?;
     let (mut layout, mut axis) = (*layout, 0);
     for &index in indices {
         match index {
@@ -174,7 +197,22 @@ pub(crate) fn index(layout: &Layout, indices: &[Index]) -> Result<Layout> {
                 layout = layout.unsqueeze(axis)?;
                 axis += 1;
             }
+            Index::Ellipsis => axis += rest as isize,
         }
     }
     Ok(layout)
+}
+
+/// The number of axes that no index names.
+fn remaining(op: &'static str, layout: &Layout, indices: &[Index]) -> Result<usize> {
+    if indices.iter().filter(|&&index| index == Index::Ellipsis).count() > 1 {
+        let message =
+            "more than one ellipsis is given; which axes each stands for is unclear, use `..` for single axes";
+        return Err(Error::new(ErrorKind::Argument, op, message));
+    }
+    let named = indices.iter().filter(|index| matches!(index, Index::At(_) | Index::Slice(_))).count();
+    layout.rank().checked_sub(named).ok_or_else(|| {
+        let message = format!("{named} indices for the {} axes of shape {:?}", layout.rank(), layout.shape());
+        Error::new(ErrorKind::Axis, op, message)
+    })
 }

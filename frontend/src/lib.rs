@@ -77,6 +77,7 @@
 mod device;
 mod display;
 mod index;
+pub mod io;
 mod ndarray;
 mod operand;
 mod operators;

@@ -1,16 +1,15 @@
-//! [`Tensor`]: a view of a storage of a backend; construction, access and transfer.
+//! [`Tensor`]: a view of a storage of a backend; access and transfer.
 //!
 //! Sharing and writing: a tensor shares its storage with its clones and views. Whatever writes (`_assign`, `_into`,
 //! `fill`) does so in place when the storage belongs to this tensor alone, and into a fresh buffer otherwise, so no
 //! other tensor ever changes. The old storage is let go only once the op has succeeded.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use congruent_backend_api::ops::copy::Copy;
 use congruent_backend_api::{
-    Backend, CopyOps, DType, Element, Error, ErrorKind, Layout, Result, Scalar, Shape, Source, Storage, View,
+    Backend, CopyOps, DType, Element, Error, ErrorKind, Layout, Result, Shape, Source, Storage, View,
 };
 
 /// An n-dimensional array on a backend. Cloning shares the elements; see [the crate docs](crate) for an example.
@@ -190,52 +189,6 @@ impl<B: CopyOps + ?Sized> Tensor<B> {
         Ok(())
     }
 
-    /// A tensor whose elements all are `value`.
-    ///
-    /// # Errors
-    /// `DType` or `Argument` when `value` does not fit `dtype`; `Shape`; `OutOfMemory`.
-    pub fn full(backend: &Arc<B>, value: impl Into<Scalar>, shape: impl AsRef<[usize]>, dtype: DType) -> Result<Self> {
-        let shape = Shape::new("full", shape.as_ref())?;
-        Self::filled(backend, value.into(), shape, dtype)
-    }
-
-    /// A tensor of zeros (`false` for bool).
-    ///
-    /// # Errors
-    /// `Shape`; `OutOfMemory`.
-    pub fn zeros(backend: &Arc<B>, shape: impl AsRef<[usize]>, dtype: DType) -> Result<Self> {
-        let zero = if dtype == DType::Bool { Scalar::Bool(false) } else { Scalar::Int(0) };
-        Self::full(backend, zero, shape, dtype)
-    }
-
-    /// A tensor of ones (`true` for bool).
-    ///
-    /// # Errors
-    /// `Shape`; `OutOfMemory`.
-    pub fn ones(backend: &Arc<B>, shape: impl AsRef<[usize]>, dtype: DType) -> Result<Self> {
-        let one = if dtype == DType::Bool { Scalar::Bool(true) } else { Scalar::Int(1) };
-        Self::full(backend, one, shape, dtype)
-    }
-
-    /// The integers of `range`, cast to `dtype`.
-    ///
-    /// # Errors
-    /// `Shape`; `OutOfMemory`.
-    pub fn arange(backend: &Arc<B>, range: Range<i64>, dtype: DType) -> Result<Self> {
-        let length = range.end.checked_sub(range.start).and_then(|length| usize::try_from(length.max(0)).ok());
-        // An overflowing length is past every limit that `Shape` knows.
-        let layout = Layout::contiguous(Shape::new("arange", &[length.unwrap_or(usize::MAX)])?);
-        let mut storage = backend.alloc(DType::I64, layout.count())?;
-        // In pieces, or a range that the backend can't hold would first exhaust the host.
-        let (mut rest, mut written) = (range, 0);
-        while written < layout.count() {
-            let piece: Vec<i64> = rest.by_ref().take(1 << 16).collect();
-            backend.write(i64::as_bytes(&piece), &mut storage, written)?;
-            written += piece.len();
-        }
-        Self::from_parts(backend, Arc::new(storage), layout)?.cast(dtype)
-    }
-
     /// The elements in row-major order. Synchronises.
     ///
     /// # Errors
@@ -269,9 +222,13 @@ impl<B: CopyOps + ?Sized> Tensor<B> {
     /// # Errors
     /// What the data of an earlier op caused; `OutOfMemory`.
     pub fn to_backend<C: Backend + ?Sized>(&self, backend: &Arc<C>) -> Result<Tensor<C>> {
+        Tensor::from_bytes(backend, self.dtype(), *self.layout.shape(), &self.to_bytes()?)
+    }
+
+    /// The memory of the elements in row-major order.
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
         let x = self.contiguous()?;
-        let bytes = u8::read(x.count() * x.dtype().size(), &mut |bytes| x.download(bytes))?;
-        Tensor::from_bytes(backend, x.dtype(), *x.layout.shape(), &bytes)
+        u8::read(x.count() * x.dtype().size(), &mut |bytes| x.download(bytes))
     }
 
     /// The memory of a contiguous tensor.

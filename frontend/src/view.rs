@@ -16,15 +16,17 @@ impl<B: Backend + ?Sized> Tensor<B> {
     /// assert_eq!(x.i(-1)?.to_vec::<i64>()?, [8, 9, 10, 11]);
     /// assert_eq!(x.i((.., 1))?.to_vec::<i64>()?, [1, 5, 9]);
     /// assert_eq!(x.i((1.., step(.., -2)))?.to_vec::<i64>()?, [7, 5, 11, 9]);
-    /// assert_eq!(x.i((0, Index::NewAxis, ..2))?.shape(), [1, 2]);
+    /// assert_eq!(x.i((0, Index::NewAxis, ..=1))?.shape(), [1, 2]);
+    /// assert_eq!(x.i((Index::Ellipsis, 0))?.to_vec::<i64>()?, [0, 4, 8]);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// `Axis` for more indices than axes; `IndexOutOfRange` for a position outside its axis; `Argument` for a step of 0.
+    /// `Axis` for more indices than axes; `IndexOutOfRange` for a position outside its axis; `Argument` for a step of 0
+    /// or two ellipses.
     pub fn i(&self, indices: impl Indices) -> Result<Self> {
-        Ok(self.with_layout(indices.with(|indices| index(self.layout(), indices))?))
+        Ok(self.with_layout(indices.with(|indices| index("i", self.layout(), indices))?))
     }
 
     /// A range of one axis; bounds are clipped as in NumPy.
@@ -85,6 +87,63 @@ impl<B: Backend + ?Sized> Tensor<B> {
     /// `Axis` when there are fewer than two axes.
     pub fn t(&self) -> Result<Self> {
         self.transpose(-2, -1)
+    }
+
+    /// Moves the axis `from` so that it becomes axis `to`; the others keep their order.
+    ///
+    /// # Errors
+    /// `Axis`.
+    pub fn moveaxis(&self, from: isize, to: isize) -> Result<Self> {
+        let (from, to) = (axis("moveaxis", from, self.rank())?, axis("moveaxis", to, self.rank())?);
+        let mut axes: Vec<isize> = (0..self.rank() as isize).collect();
+        let moved = axes.remove(from);
+        axes.insert(to, moved);
+        self.permute(axes)
+    }
+
+    /// Consecutive parts of these sizes along an axis, as views.
+    ///
+    /// ```
+    /// # fn main() -> congruent::Result<()> {
+    /// # use congruent::{DType, Tensor};
+    /// # let device = congruent::backend("cpu")?;
+    /// let x = Tensor::arange(&device, 0..5, DType::I64)?;
+    /// let parts = x.split([2, 3], 0)?;
+    /// assert_eq!(parts[1].to_vec::<i64>()?, [2, 3, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Axis`; `Argument` unless the sizes add up to that of the axis.
+    pub fn split(&self, sizes: impl AsRef<[usize]>, along: isize) -> Result<Vec<Self>> {
+        let (sizes, resolved) = (sizes.as_ref(), axis("split", along, self.rank())?);
+        let size = self.shape()[resolved];
+        if sizes.iter().try_fold(0_usize, |total, &part| total.checked_add(part)) != Some(size) {
+            let message = format!("parts of sizes {sizes:?} do not add up to the size {size} of axis {resolved}");
+            return Err(Error::new(ErrorKind::Argument, "split", message));
+        }
+        let mut start = 0;
+        let part = |&size: &usize| {
+            start += size;
+            self.narrow(along, start - size, size)
+        };
+        sizes.iter().map(part).collect()
+    }
+
+    /// At most `chunks` parts along an axis, as views: all of size ⌈size / chunks⌉ but the last, as PyTorch's `chunk`.
+    /// There are fewer where the axis ends earlier; an axis of size 0 gives `chunks` empty parts.
+    ///
+    /// # Errors
+    /// `Axis`; `Argument` for no chunks.
+    pub fn chunk(&self, chunks: usize, along: isize) -> Result<Vec<Self>> {
+        let size = self.shape()[axis("chunk", along, self.rank())?];
+        if chunks == 0 {
+            return Err(Error::new(ErrorKind::Argument, "chunk", "0 chunks asked for; at least one is needed"));
+        }
+        let length = size.div_ceil(chunks);
+        let starts = if length == 0 { vec![0; chunks] } else { (0..size).step_by(length).collect() };
+        starts.into_iter().map(|start| self.narrow(along, start, length.min(size - start))).collect()
     }
 
     /// The tensor in `shape` by NumPy's broadcasting: new axes and axes of size 1 repeat their elements.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use congruent_backend_api::ops::copy::{Copy, Fill};
-use congruent_backend_api::{CopyOps, DType, Result, Scalar, Shape, View};
+use congruent_backend_api::{CopyOps, DType, Error, ErrorKind, Layout, Result, Scalar, Shape, View};
 
 use crate::index::{Indices, index};
 use crate::operand::{Operand, same_backend};
@@ -48,30 +48,74 @@ impl<B: CopyOps + ?Sized> Tensor<B> {
         self.overwrite(|_, out| Fill::new(value, out), |plan, _, out| backend.fill(plan, out))
     }
 
-    /// Writes `value`, cast and broadcast, to the part of this tensor that `indices` take (see [`i`](Self::i)).
+    /// Writes `value`, a tensor that is cast and broadcast or a scalar, to the part of this tensor that `indices` take
+    /// (see [`i`](Self::i)); in place unless another tensor shares the elements.
     ///
     /// ```
     /// # fn main() -> congruent::Result<()> {
     /// # use congruent::{DType, Tensor};
     /// # let device = congruent::backend("cpu")?;
     /// let mut x = Tensor::zeros(&device, [2, 3], DType::I32)?;
-    /// x.slice_assign((.., 1..), &Tensor::from_slice(&device, &[7, 8], [2])?)?;
-    /// assert_eq!(x.to_vec::<i32>()?, [0, 7, 8, 0, 7, 8]);
+    /// x.assign((.., 1..), &Tensor::from_slice(&device, &[7, 8], [2])?)?;
+    /// x.assign((0, 0), 5)?;
+    /// assert_eq!(x.to_vec::<i32>()?, [5, 7, 8, 0, 7, 8]);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// As [`i`](Self::i) and [`copy_into`](Self::copy_into).
-    pub fn slice_assign(&mut self, indices: impl Indices, value: &Self) -> Result<()> {
-        same_backend("slice_assign", self.backend(), &[Operand::Tensor(value)])?;
+    /// As [`i`](Self::i), [`copy_into`](Self::copy_into) and [`fill`](Self::fill); `Argument` for
+    /// [`Operand::Output`].
+    pub fn assign<'a>(&mut self, indices: impl Indices, value: impl Into<Operand<'a, B>>) -> Result<()>
+    where
+        B: 'a,
+    {
+        const OP: &str = "assign";
+        let value = value.into();
+        same_backend(OP, self.backend(), &[value])?;
         let backend = self.backend().clone();
-        indices.with(|indices| {
-            self.modify(
-                |x| Copy::new(value.view(), View { layout: &index(x.layout, indices)?, ..x }),
+        let part = |x: View<'_>| indices.with(|indices| index(OP, x.layout, indices));
+        match value {
+            Operand::Tensor(value) => self.modify(
+                |x| Copy::new(value.view(), View { layout: &part(x)?, ..x }),
                 |plan, out| backend.copy(plan, value.storage(), out),
-            )
-        })
+            ),
+            Operand::Scalar(value) => {
+                self.modify(|x| Fill::new(value, View { layout: &part(x)?, ..x }), |plan, out| backend.fill(plan, out))
+            }
+            Operand::Output => {
+                let message = "`Operand::Output` is no value; clone the tensor first and assign a part of the clone";
+                Err(Error::new(ErrorKind::Argument, OP, message))
+            }
+        }
+    }
+
+    /// A new tensor put together from parts: each view is copied to its place. Whatever no part covers is `background`.
+    pub(crate) fn assemble(
+        backend: &Arc<B>,
+        dtype: DType,
+        shape: Shape,
+        background: Option<Scalar>,
+        parts: impl FnOnce(&Layout) -> Result<Vec<(Self, Layout)>>,
+    ) -> Result<Self> {
+        Self::produce(
+            backend,
+            dtype,
+            shape,
+            |out| {
+                let fill = background.map(|value| Fill::new(value, out)).transpose()?;
+                let place = |(part, layout): (Self, Layout)| {
+                    Ok((Copy::new(part.view(), View { layout: &layout, ..out })?, part))
+                };
+                Ok((fill, parts(out.layout)?.into_iter().map(place).collect::<Result<Vec<_>>>()?))
+            },
+            |(fill, parts), out| {
+                if let Some(fill) = fill {
+                    backend.fill(fill, out)?;
+                }
+                parts.iter().try_for_each(|(plan, part)| backend.copy(plan, part.storage(), out))
+            },
+        )
     }
 
     pub(crate) fn filled(backend: &Arc<B>, value: Scalar, shape: Shape, dtype: DType) -> Result<Self> {

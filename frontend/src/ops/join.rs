@@ -1,7 +1,6 @@
 //! Joining tensors along an axis. Part of the `copy` family: each piece is copied to its place in one output.
 
-use congruent_backend_api::ops::copy::Copy;
-use congruent_backend_api::{CopyOps, Error, ErrorKind, Result, Shape, Slice, View, axis};
+use congruent_backend_api::{CopyOps, Error, ErrorKind, Result, Shape, Slice, axis};
 
 use crate::operand::{Operand, same_backend};
 use crate::tensor::Tensor;
@@ -26,25 +25,16 @@ impl<B: CopyOps + ?Sized> Tensor<B> {
         let total = tensors.iter().try_fold(0_usize, |total, tensor| total.checked_add(tensor.shape()[along]));
         // An overflowing size is past every limit that `Shape` knows.
         sizes[along] = total.unwrap_or(usize::MAX);
-        Self::produce(
-            first.backend(),
-            first.dtype(),
-            Shape::new(OP, &sizes)?,
-            |out| {
-                let mut start = 0;
-                let place = |tensor: &&Self| {
-                    let stop = start + tensor.shape()[along] as isize;
-                    let range = Slice { start: Some(start), stop: Some(stop), step: 1 };
-                    start = stop;
-                    Copy::new(tensor.view(), View { layout: &out.layout.slice(along as isize, range)?, ..out })
-                };
-                tensors.iter().map(place).collect::<Result<Vec<_>>>()
-            },
-            |plans, out| {
-                let mut pieces = plans.iter().zip(tensors);
-                pieces.try_for_each(|(plan, tensor)| first.backend().copy(plan, tensor.storage(), out))
-            },
-        )
+        Self::assemble(first.backend(), first.dtype(), Shape::new(OP, &sizes)?, None, |out| {
+            let mut start = 0;
+            let place = |tensor: &&Self| {
+                let stop = start + tensor.shape()[along] as isize;
+                let range = Slice { start: Some(start), stop: Some(stop), step: 1 };
+                start = stop;
+                Ok(((*tensor).clone(), out.slice(along as isize, range)?))
+            };
+            tensors.iter().map(place).collect()
+        })
     }
 
     /// The tensors, all of one shape, along a new axis.

@@ -5,11 +5,15 @@
 
 mod backends;
 mod conversion;
+mod create;
 mod display;
+mod einsum;
 mod errors;
+mod io;
 mod norm;
 mod operators;
 mod ops;
+mod rearrange;
 mod sharing;
 mod sort;
 mod views;

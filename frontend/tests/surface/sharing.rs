@@ -43,7 +43,8 @@ fn every_family_writes_in_place_or_into_a_fresh_buffer() {
     check(&x, |out| y.clamp_into(None, 15, out), &[10.0, 15.0, 10.0, 15.0]);
     check(&x, |x| x.fill(7.5), &[7.5; 4]);
     check(&x, |out| i64s(&[5, 6], [2, 1]).copy_into(out), &[5.0, 5.0, 6.0, 6.0]);
-    check(&x, |x| x.slice_assign((.., 0), &y), &[10.0, 2.0, 20.0, 4.0]);
+    check(&x, |x| x.assign((.., 0), &y), &[10.0, 2.0, 20.0, 4.0]);
+    check(&x, |x| x.assign((1, ..), 7), &[1.0, 2.0, 7.0, 7.0]);
     check(&y, |out| x.reduce_into(ReduceOp::Sum, 0, out), &[4.0, 6.0]);
     check(&y, |out| x.statistic_into(StatisticOp::Norm, 1.0, -1, out), &[3.0, 7.0]);
     check(&i64s(&[9, 9], [2]), |out| x.arg_reduce_into(congruent::ops::ArgReduceOp::Argmin, 0, out), &[0.0, 0.0]);
@@ -67,7 +68,7 @@ fn operands_may_share_the_output() -> Result<()> {
 
     let mut x = start.copy()?;
     let (first, second) = (x.i(0)?, x.i(1)?);
-    x.slice_assign(1, &first)?;
+    x.assign(1, &first)?;
     assert_eq!((x.to_vec::<i64>()?, second.to_vec::<i64>()?), (vec![0, 1, 0, 1], vec![2, 3]));
     Ok(())
 }
@@ -84,7 +85,7 @@ fn views_are_written_where_they_lie() -> Result<()> {
     row.add_assign(&i64s(&[1, 2, 3], [3]))?;
     assert_eq!(row.to_vec::<i64>()?, [6, 7, 8]);
     let mut turned = count([2, 3]).t()?;
-    turned.slice_assign(0, &i64s(&[-1, -2], [2]))?;
+    turned.assign(0, &i64s(&[-1, -2], [2]))?;
     assert_eq!(turned.to_vec::<i64>()?, [-1, -2, 1, 4, 2, 5]);
     Ok(())
 }
@@ -108,7 +109,7 @@ fn an_error_loses_no_operand() -> Result<()> {
         assert!(x.add_assign(&wrong).is_err());
         assert!(x.is_nan().and_then(|_| x.unary_assign(UnaryOp::IsNan)).is_err());
         assert!(x.fill(true).is_err());
-        assert!(x.slice_assign(5, &wrong).is_err());
+        assert!(x.assign(5, &wrong).is_err());
         assert!(Tensor::matmul_into(&wrong, &wrong, 1, 1, &mut x).is_err());
         assert!(wrong.reduce_into(ReduceOp::Sum, 0, &mut x).is_err());
         assert_eq!((x.to_vec::<f32>()?, wrong.to_vec::<f32>()?), (vec![2.0; 4], vec![0.0; 3]));
