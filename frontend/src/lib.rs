@@ -69,6 +69,10 @@
 //! # }
 //! ```
 //!
+//! # Coming from NumPy or PyTorch
+//!
+//! [`numpy`] lists their names beside those here.
+//!
 //! The contract of results (rounding, NaN, ties, empty tensors, errors) is that of [`congruent_backend_api`], which
 //! is also where a backend of one's own begins; `examples/custom_backend.rs` is one.
 
@@ -79,6 +83,8 @@ mod display;
 mod index;
 pub mod io;
 mod ndarray;
+#[doc = include_str!("../docs/numpy.md")]
+pub mod numpy {}
 mod operand;
 mod operators;
 pub mod ops;

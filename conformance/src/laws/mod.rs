@@ -9,6 +9,7 @@ mod layout;
 mod memory;
 mod norms;
 mod order;
+mod rearrange;
 mod scan;
 mod sort;
 mod state;
@@ -89,6 +90,10 @@ pub const LAWS: &[Law] = &[
     Law { name: "a scan in reverse is a scan of the reversed axis, reversed", test: scan::reverse },
     Law { name: "an exclusive scan is the inclusive one, shifted", test: scan::exclusive },
     Law { name: "a scan goes on where its first part ended", test: scan::parts },
+    Law { name: "parts put together = the whole", test: rearrange::parts },
+    Law { name: "what a border surrounds is untouched", test: rearrange::borders },
+    Law { name: "rolls undone = id, tile and repeat = joins", test: rearrange::copies },
+    Law { name: "einsum = products and sums on integers", test: rearrange::einsum },
     Law { name: "three runs give the same bits", test: state::determinism },
     Law { name: "a chain of 100 ops = one op at a time", test: state::chain },
     Law { name: "four threads give the bits of one", test: state::threads },

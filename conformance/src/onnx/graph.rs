@@ -22,6 +22,8 @@ pub(super) struct Evaluated {
     pub(super) outputs: Vec<(Tensor, HostTensor)>,
     /// What was called on the way.
     pub(super) steps: Vec<Step>,
+    /// Whether something was computed that is no step.
+    pub(super) composed: bool,
 }
 
 /// Runs a test's graph on one set of inputs.
@@ -67,7 +69,8 @@ pub(super) fn evaluate(test: &NodeTest, set: &Set, backend: &Arc<AnyBackend>) ->
         Some(value) => Ok((value.clone(), wanted)),
         None => Err(Stop::Malformed(format!("nothing makes the output `{}`", name(output)))),
     });
-    Ok(Evaluated { outputs: outputs.collect::<Lowered<_>>()?, steps: trace.steps() })
+    let outputs = outputs.collect::<Lowered<_>>()?;
+    Ok(Evaluated { outputs, composed: trace.is_composed(), steps: trace.steps() })
 }
 
 /// The tensor on a backend.

@@ -1,6 +1,6 @@
 //! The frontend's ops, recorded: what was computed on the way to an output can be given to the oracle.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use congruent::Operand;
 use congruent_backend_api::erase::AnyBackend;
@@ -41,12 +41,24 @@ pub(super) struct Step {
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     steps: RefCell<Vec<Step>>,
+    composed: Cell<bool>,
 }
 
 impl Trace {
     /// What was called.
     pub(super) fn steps(self) -> Vec<Step> {
         self.steps.into_inner()
+    }
+
+    /// Whether something was computed that is not recorded.
+    pub(super) fn is_composed(&self) -> bool {
+        self.composed.get()
+    }
+
+    /// A sum of products, which the frontend composes.
+    pub(super) fn einsum(&self, equation: &str, operands: &[&Tensor]) -> Lowered<Tensor> {
+        self.composed.set(true);
+        Ok(Tensor::einsum(equation, operands)?)
     }
 
     /// A function of one operand.

@@ -78,6 +78,79 @@ fn joins_and_assignments_report_errors() {
 }
 
 #[test]
+fn parts_borders_and_copies() {
+    // The transpose of [[0, 1, 2], [3, 4, 5]], from the back.
+    let x = json!({"dtype": "i32", "shape": [3, 2], "strides": [-1, -3], "offset": 5, "data": [5, 4, 3, 2, 1, 0]});
+    let two = [i32s(json!([1, 2]), json!([0, 3])), i32s(json!([2, 2]), json!([1, 4, 2, 5]))];
+    passes("split", &json!([x]), &json!({"sizes": [1, 2], "axis": 0}), &two);
+    let two = [i32s(json!([2, 2]), json!([0, 3, 1, 4])), i32s(json!([1, 2]), json!([2, 5]))];
+    passes("chunk", &json!([x]), &json!({"chunks": 2, "axis": -2}), &two);
+    let none = i32s(json!([0, 2]), json!([]));
+    passes("chunk", &json!([none]), &json!({"chunks": 2, "axis": 0}), &[none.clone(), none]);
+    let calls = [
+        ("roll", json!({"shifts": [1], "axes": [0]}), json!([3, 2]), json!([2, 5, 0, 3, 1, 4])),
+        ("roll", json!({"shifts": [-1, 3], "axes": [0, 1]}), json!([3, 2]), json!([4, 1, 5, 2, 3, 0])),
+        ("roll", json!({"shifts": [2]}), json!([3, 2]), json!([2, 5, 0, 3, 1, 4])),
+        ("tile", json!({"reps": [2]}), json!([3, 4]), json!([0, 3, 0, 3, 1, 4, 1, 4, 2, 5, 2, 5])),
+        ("tile", json!({"reps": [2, 1, 1]}), json!([2, 3, 2]), json!([0, 3, 1, 4, 2, 5, 0, 3, 1, 4, 2, 5])),
+        ("repeat", json!({"repeats": 2, "axis": 1}), json!([3, 4]), json!([0, 0, 3, 3, 1, 1, 4, 4, 2, 2, 5, 5])),
+        ("repeat", json!({"repeats": 2}), json!([12]), json!([0, 0, 3, 3, 1, 1, 4, 4, 2, 2, 5, 5])),
+        (
+            "pad",
+            json!({"pads": [[1, 0], [0, 1]], "value": 9}),
+            json!([4, 3]),
+            json!([9, 9, 9, 0, 3, 9, 1, 4, 9, 2, 5, 9]),
+        ),
+        ("pad", json!({"pads": [[-2, 0], [1, -1]]}), json!([1, 2]), json!([0, 2])),
+        (
+            "pad",
+            json!({"pads": [[2, 0], [0, 1]], "mode": "reflect"}),
+            json!([5, 3]),
+            json!([2, 5, 2, 1, 4, 1, 0, 3, 0, 1, 4, 1, 2, 5, 2]),
+        ),
+        (
+            "pad",
+            json!({"pads": [[-1, 1], [2, 0]], "mode": "replicate"}),
+            json!([3, 4]),
+            json!([1, 1, 1, 4, 2, 2, 2, 5, 2, 2, 2, 5]),
+        ),
+        (
+            "pad",
+            json!({"pads": [[1, 0], [0, 2]], "mode": "circular"}),
+            json!([4, 4]),
+            json!([2, 5, 2, 5, 0, 3, 0, 3, 1, 4, 1, 4, 2, 5, 2, 5]),
+        ),
+    ];
+    for (op, args, shape, data) in calls {
+        passes(op, &json!([x]), &args, &[i32s(shape, data)]);
+    }
+}
+
+#[test]
+fn sums_of_products() {
+    let x = i32s(json!([2, 2]), json!([0, 1, 2, 3]));
+    let y = i32s(json!([2]), json!([5, 7]));
+    let sum = |equation: &str, inputs: Value, shape: Value, data: Value| {
+        passes("einsum", &inputs, &json!({"equation": equation}), &[i32s(shape, data)]);
+    };
+    sum("ij,j->i", json!([x, y]), json!([2]), json!([7, 31]));
+    sum("ij,jk,k->i", json!([x, x, y]), json!([2]), json!([31, 107]));
+    sum("ii->i", json!([x]), json!([2]), json!([0, 3]));
+    sum("...j,k->k...", json!([x, y]), json!([2, 2]), json!([5, 25, 7, 35]));
+    sum("ba", json!([x]), json!([2, 2]), json!([0, 2, 1, 3]));
+    let floats = json!({"dtype": "f32", "shape": [2], "data": [0.1, 0.3]});
+    let product = |value: f64| json!({"outputs": [{"dtype": "f32", "shape": [], "data": [value]}]});
+    let case =
+        |expect: Value| with(base("einsum", json!([floats, floats]), expect), json!({"args": {"equation": "i,i"}}));
+    assert_eq!(run(case(product(0.1))), Outcome::Pass);
+    assert_eq!(run(case(json!({"oracle": true}))), Outcome::Pass);
+    fails(case(product(0.100_01)), "contradicts the oracle");
+    fails(case(json!({"error": "shape"})), "succeeded");
+    let wrong = with(base("einsum", json!([x]), json!({"error": "argument"})), json!({"args": {"equation": "ij->k"}}));
+    assert_eq!(run(wrong), Outcome::Pass);
+}
+
+#[test]
 fn the_number_of_outputs_is_compared() {
     let a = i32s(json!([1]), json!([5]));
     let two = with(base("cat", json!([a]), json!({"outputs": [a, a]})), json!({"args": {"axis": 0}}));

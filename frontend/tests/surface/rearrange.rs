@@ -36,7 +36,8 @@ fn inputs() -> Vec<AnyTensor> {
 
 #[test]
 fn pads_follow_their_mode() {
-    let modes: [(Pad, fn(isize, isize) -> Option<isize>); 4] = [
+    type Source = fn(isize, isize) -> Option<isize>;
+    let modes: [(Pad, Source); 4] = [
         (Pad::constant(-7), |at, size| (0..size).contains(&at).then_some(at)),
         (Pad::Reflect, |at, size| {
             Some(if at < 0 {

@@ -1,5 +1,6 @@
 //! Casts, constants, and what puts tensors together or takes them apart.
 
+use congruent::ops::Pad;
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
 use congruent_backend_api::{DType, Scalar, axis};
@@ -21,11 +22,11 @@ pub(super) fn lower(trace: &Trace, node: &Node<'_>) -> Outputs {
         "Constant" => one(constant(node)?),
         "ConstantOfShape" => one(constant_of_shape(node)?),
         "Dropout" => dropout(node),
-        "EyeLike" => one(eye_like(trace, node)?),
+        "EyeLike" => one(eye_like(node)?),
         "Identity" => one(node.input(0)?.clone()),
         "OneHot" => one(one_hot(trace, node)?),
         "Pad" => one(pad(node)?),
-        "Range" => one(range(trace, node)?),
+        "Range" => one(range(node)?),
         "Shape" => one(shape(node)?),
         "Size" => one(Tensor::full(node.backend(), node.input(0)?.count() as i64, [], DType::I64)?),
         "Split" => Ok(Some(split(node)?)),
@@ -86,12 +87,12 @@ fn diagonals(trace: &Trace, node: &Node<'_>, rows: usize, columns: usize) -> Low
     trace.binary(BinaryOp::Sub, &indices(columns)?, &indices(rows)?.unsqueeze(1)?)
 }
 
-fn eye_like(trace: &Trace, node: &Node<'_>) -> Lowered<Tensor> {
+fn eye_like(node: &Node<'_>) -> Lowered<Tensor> {
     let x = node.input(0)?;
-    let (k, to) = (node.int("k", 0), node.int("dtype", 0));
+    let (k, to) = (node.size("k", 0), node.int("dtype", 0));
     let &[rows, columns] = x.shape() else { return Err(node.not_covered("of another rank than 2")) };
-    let ones = trace.compare(CompareOp::Eq, &diagonals(trace, node, rows, columns)?, k)?;
-    trace.cast(&ones, if to == 0 { x.dtype() } else { dtype(to as i32)? })
+    let dtype = if to == 0 { x.dtype() } else { dtype(to as i32)? };
+    Ok(Tensor::eye(node.backend(), rows, columns, k, dtype)?)
 }
 
 fn trilu(trace: &Trace, node: &Node<'_>) -> Lowered<Tensor> {
@@ -123,45 +124,34 @@ fn one_hot(trace: &Trace, node: &Node<'_>) -> Lowered<Tensor> {
     trace.choose(&chosen, &values.select(0, 1)?, &values.select(0, 0)?)
 }
 
-/// A constant border; a negative width cuts off.
+/// A border, of all axes or those that are named; a negative width cuts off.
 fn pad(node: &Node<'_>) -> Lowered<Tensor> {
-    let mut x = node.input(0)?.clone();
-    if node.text("mode", "constant") != "constant" {
-        return Err(node.not_covered("with another `mode` than constant"));
-    }
-    let widths = integers(node.input(1)?)?;
+    let x = node.input(0)?;
     let value = node.scalar(2)?.unwrap_or_else(|| zero(x.dtype()));
+    let mode = match node.text("mode", "constant").as_str() {
+        "constant" => Pad::Constant(value),
+        "edge" => Pad::Replicate,
+        "reflect" => Pad::Reflect,
+        "wrap" => Pad::Circular,
+        mode => return Err(node.not_covered(&format!("with `mode` {mode}"))),
+    };
+    let widths = integers(node.input(1)?)?;
     let all = || (0..x.rank() as isize).collect();
     let axes: Vec<isize> = node.optional(3).map_or_else(|| Ok(all()), integers)?;
     if widths.len() != 2 * axes.len() {
         return Err(Stop::Malformed(format!("{} widths for the edges of {} axes", widths.len(), axes.len())));
     }
+    let mut pads = vec![[0; 2]; x.rank()];
     for (index, &along) in axes.iter().enumerate() {
-        let at = axis("Pad", along, x.rank())?;
-        let (before, after) = (widths[index], widths[index + axes.len()]);
-        let size = x.shape()[at] as isize;
-        let (start, stop) = ((-before).max(0), size - (-after).max(0));
-        x = x.slice(along, start..stop.max(start))?;
-        for (width, front) in [(before, true), (after, false)] {
-            let mut border = x.shape().to_vec();
-            border[at] = width.max(0) as usize;
-            let border = Tensor::full(node.backend(), value, border, x.dtype())?;
-            x = Tensor::cat(&if front { [&border, &x] } else { [&x, &border] }, along)?;
-        }
+        pads[axis("Pad", along, x.rank())?] = [widths[index], widths[index + axes.len()]];
     }
-    Ok(x)
+    Ok(x.pad(pads, mode)?)
 }
 
 /// start + i·delta.
-fn range(trace: &Trace, node: &Node<'_>) -> Lowered<Tensor> {
-    let dtype = node.input(0)?.dtype();
-    let (start, limit, delta) = (only(node.input(0)?)?, only(node.input(1)?)?, only(node.input(2)?)?);
-    let count = ((limit.to_f64() - start.to_f64()) / delta.to_f64()).ceil().max(0.0) as i64;
-    let steps = Tensor::arange(node.backend(), 0..count, dtype)?;
-    if (start.to_f64(), delta.to_f64()) == (0.0, 1.0) {
-        return Ok(steps);
-    }
-    trace.binary(BinaryOp::Add, &trace.binary(BinaryOp::Mul, &steps, delta)?, start)
+fn range(node: &Node<'_>) -> Lowered<Tensor> {
+    let [start, limit, delta] = [only(node.input(0)?)?, only(node.input(1)?)?, only(node.input(2)?)?];
+    Ok(Tensor::arange_step(node.backend(), start, limit, delta, node.input(0)?.dtype())?)
 }
 
 fn shape(node: &Node<'_>) -> Lowered<Tensor> {
@@ -183,20 +173,9 @@ fn split(node: &Node<'_>) -> Lowered<Vec<Tensor>> {
             (0..pieces).map(|piece| length.min(size.saturating_sub(piece * length))).collect()
         }
     };
-    let mut start = 0;
-    let mut outputs = Vec::new();
-    for length in lengths {
-        outputs.push(x.narrow(along, start, length)?);
-        start += length;
-    }
-    Ok(outputs)
+    Ok(x.split(lengths, along)?)
 }
 
 fn tile(node: &Node<'_>) -> Lowered<Tensor> {
-    let mut x = node.input(0)?.clone();
-    for (axis, count) in sizes(&integers(node.input(1)?)?)?.into_iter().enumerate() {
-        let axis = axis as isize;
-        x = if count == 0 { x.narrow(axis, 0, 0)? } else { Tensor::cat(&vec![&x; count], axis)? };
-    }
-    Ok(x)
+    Ok(node.input(0)?.tile(sizes(&integers(node.input(1)?)?)?)?)
 }

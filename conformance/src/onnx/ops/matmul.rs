@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Matrix products and sums of products.
 
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::{DType, Scalar};
@@ -9,6 +9,7 @@ use crate::onnx::trace::{Tensor, Trace};
 
 pub(super) fn lower(trace: &Trace, node: &Node<'_>) -> Outputs {
     match node.op() {
+        "Einsum" => one(trace.einsum(&node.text("equation", ""), &node.all())?),
         "Gemm" => one(gemm(trace, node)?),
         "MatMul" => one(trace.matmul(node.input(0)?, node.input(1)?)?),
         _ => Ok(None),

@@ -86,7 +86,7 @@ impl Moves for SliceAssign {
     fn run(&self, operands: &[Tensor<AnyBackend>]) -> Result<Vec<Tensor<AnyBackend>>> {
         // The operand is still shared, so that it must keep its elements.
         let mut result = operands[0].clone();
-        result.slice_assign(self.0.as_slice(), &operands[1])?;
+        result.assign(self.0.as_slice(), &operands[1])?;
         Ok(vec![result])
     }
 

@@ -1,10 +1,13 @@
-//! Ops that only the frontend has: views, joins, writing into a part, which only move elements, and what is composed from
-//! sorts. They run through the frontend, and their oracle is plain index arithmetic on elements in row-major order.
+//! Ops that only the frontend has: views, joins, parts, writing into a part, which only move elements, and what is composed
+//! from sorts. They run through the frontend, and their oracle is plain index arithmetic on elements in row-major order. A
+//! composition that computes, `einsum`, has an oracle with bounds of its own.
 //!
 //! A file below this folder is a group of ops: a type with the arguments that implements [`Moves`], and an [`Entry`] in
 //! [`OPS`] that says what the ops are called and how the arguments are read.
 
+mod einsum;
 mod join;
+mod rearrange;
 mod sort;
 mod view;
 
@@ -23,7 +26,16 @@ use crate::expect::Expect;
 use crate::host::HostTensor;
 
 /// Every group of ops.
-const OPS: &[Entry] = &[join::JOIN, join::ASSIGN, sort::ORDER, sort::QUANTILE, view::VIEW];
+const OPS: &[Entry] = &[
+    einsum::EINSUM,
+    join::JOIN,
+    join::ASSIGN,
+    rearrange::PAD,
+    rearrange::REARRANGE,
+    sort::ORDER,
+    sort::QUANTILE,
+    view::VIEW,
+];
 
 /// A group of ops.
 pub(super) struct Entry {
