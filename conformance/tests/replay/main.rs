@@ -253,7 +253,7 @@ fn files_and_folders_are_read_in_order() {
 fn the_command_counts_and_names() {
     let folder = folder("replay-command");
     let abs = |wanted: i32| base("abs", json!([f32s(json!([-1]))]), outputs(f32s(json!([wanted]))));
-    let lines = [abs(1), abs(2), base("topk", json!([]), json!({"oracle": true}))].map(|case| case.to_string());
+    let lines = [abs(1), abs(2), base("conv", json!([]), json!({"oracle": true}))].map(|case| case.to_string());
     std::fs::write(folder.join("x.jsonl"), lines.join("\n")).unwrap();
     let candidates = [Candidate::new("cpu", || Ok(cpu())), Candidate::new("again", || Ok(cpu()))];
     let run = |quiet| {
@@ -263,7 +263,7 @@ fn the_command_counts_and_names() {
     };
     let (passed, out) = run(false);
     assert!(!passed && out.lines().count() == 8, "{out}");
-    assert!(out.contains("not covered  cpu  topk  test: the op `topk`"), "{out}");
+    assert!(out.contains("not covered  cpu  conv  test: the op `conv`"), "{out}");
     assert!(out.contains("3 cases on again: 1 pass · 1 fail · 1 not covered"), "{out}");
     let (_, out) = run(true);
     assert!(out.contains("FAIL         cpu  abs  test: the expectation contradicts the oracle"), "{out}");
