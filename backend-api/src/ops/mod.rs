@@ -3,6 +3,7 @@
 pub mod binary;
 pub mod compare;
 pub mod copy;
+pub mod index;
 pub mod linear;
 pub mod matmul;
 pub mod reduce;
@@ -15,6 +16,7 @@ use crate::dtype::DType;
 use binary::{BinaryOp, BinaryOps};
 use compare::{CompareOp, CompareOps};
 use copy::CopyOps;
+use index::{IndexOps, ScatterOp};
 use linear::LinearOps;
 use matmul::MatmulOps;
 use reduce::{ArgReduceOp, ReduceOp, ReduceOps};
@@ -25,11 +27,21 @@ use unary::{UnaryOp, UnaryOps};
 
 /// Every op family. Implemented for whatever has all of them.
 pub trait AllOps:
-    UnaryOps + BinaryOps + CompareOps + CopyOps + ReduceOps + StatisticOps + ScanOps + SortOps + MatmulOps + LinearOps
+    UnaryOps
+    + BinaryOps
+    + CompareOps
+    + CopyOps
+    + ReduceOps
+    + StatisticOps
+    + ScanOps
+    + SortOps
+    + MatmulOps
+    + LinearOps
+    + IndexOps
 {
 }
 
-impl<
+impl<B> AllOps for B where
     B: UnaryOps
         + BinaryOps
         + CompareOps
@@ -40,8 +52,8 @@ impl<
         + SortOps
         + MatmulOps
         + LinearOps
-        + ?Sized,
-> AllOps for B
+        + IndexOps
+        + ?Sized
 {
 }
 
@@ -62,14 +74,20 @@ pub enum Op {
     Copy,
     /// A fill with one value.
     Fill,
+    /// Elements at positions that are data.
+    Gather,
     /// `linear`: a product with bias and activation.
     Linear,
     /// `matmul`
     Matmul,
+    /// The positions of true elements.
+    Nonzero,
     /// `sum prod max …`
     Reduce(ReduceOp),
     /// `cumsum cumprod cummax …`
     Scan(ScanOp),
+    /// `scatter scatter_add …`
+    Scatter(ScatterOp),
     /// `searchsorted`
     SearchSorted,
     /// `argsort sort topk`
@@ -94,10 +112,13 @@ impl Op {
             Self::Compare(op) => op.name(),
             Self::Copy => "copy",
             Self::Fill => "fill",
+            Self::Gather => "gather",
             Self::Linear => "linear",
             Self::Matmul => "matmul",
+            Self::Nonzero => "nonzero",
             Self::Reduce(op) => op.name(),
             Self::Scan(op) => op.name(),
+            Self::Scatter(op) => op.name(),
             Self::SearchSorted => "searchsorted",
             Self::Sort(op) => op.name(),
             Self::Statistic(op) => op.name(),
@@ -118,6 +139,7 @@ impl Op {
             Self::Scan(_) => "scan",
             Self::Sort(_) | Self::SearchSorted => "sort",
             Self::Matmul | Self::Linear => "matmul",
+            Self::Gather | Self::Scatter(_) | Self::Nonzero => "index",
         }
     }
 
@@ -127,12 +149,20 @@ impl Op {
         match self {
             Self::Binary(op) => op.accepts(dtype),
             Self::Compare(op) => op.accepts(dtype),
+            Self::Nonzero => dtype == DType::Bool,
             Self::Reduce(op) => op.accepts(dtype),
             Self::Scan(op) => op.accepts(dtype),
+            Self::Scatter(op) => op.accepts(dtype),
             Self::Statistic(_) | Self::Linear => dtype.is_float(),
             Self::Unary(op) => op.accepts(dtype),
             Self::ArgReduce(_) | Self::Clamp | Self::Matmul => dtype.is_number(),
-            Self::Cast(_) | Self::Copy | Self::Fill | Self::SearchSorted | Self::Sort(_) | Self::Where => true,
+            Self::Cast(_)
+            | Self::Copy
+            | Self::Fill
+            | Self::Gather
+            | Self::SearchSorted
+            | Self::Sort(_)
+            | Self::Where => true,
         }
     }
 
@@ -148,6 +178,8 @@ impl Op {
             .chain(StatisticOp::ALL.iter().map(|&op| Self::Statistic(op)))
             .chain(ScanOp::ALL.iter().map(|&op| Self::Scan(op)))
             .chain(SortOp::ALL.iter().map(|&op| Self::Sort(op)))
-            .chain([Self::SearchSorted, Self::Matmul, Self::Linear])
+            .chain([Self::SearchSorted, Self::Matmul, Self::Linear, Self::Gather])
+            .chain(ScatterOp::ALL.iter().map(|&op| Self::Scatter(op)))
+            .chain([Self::Nonzero])
     }
 }

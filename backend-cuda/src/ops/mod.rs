@@ -3,10 +3,12 @@
 mod binary;
 mod compare;
 mod copy;
+mod index;
 mod linear;
 mod matmul;
 mod reduce;
 mod scan;
+mod scatter;
 mod sort;
 mod statistic;
 mod unary;

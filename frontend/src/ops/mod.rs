@@ -4,6 +4,7 @@
 mod binary;
 mod compare;
 mod copy;
+mod index;
 mod join;
 mod linear;
 mod matmul;
@@ -16,6 +17,7 @@ mod unary;
 pub use congruent_backend_api::ops::Op;
 pub use congruent_backend_api::ops::binary::BinaryOp;
 pub use congruent_backend_api::ops::compare::CompareOp;
+pub use congruent_backend_api::ops::index::ScatterOp;
 pub use congruent_backend_api::ops::linear::Activation;
 pub use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
 pub use congruent_backend_api::ops::scan::{ScanOp, ScanRange};

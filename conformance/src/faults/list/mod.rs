@@ -1,6 +1,7 @@
 //! The faults, by concern, and what they share.
 
 mod functions;
+mod index;
 mod layout;
 mod memory;
 mod products;
@@ -17,7 +18,7 @@ use crate::host::{decode, encode_float};
 use crate::round::{exp2, exponent};
 
 /// Every family.
-pub(super) const ALL: &[&str] = &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "matmul"];
+pub(super) const ALL: &[&str] = &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "matmul", "index"];
 const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "scan", "matmul"];
 
 /// Every fault.
@@ -30,6 +31,7 @@ pub fn faults() -> impl Iterator<Item = Fault> {
         scans::FAULTS,
         sorting::FAULTS,
         products::FAULTS,
+        index::FAULTS,
     ]
     .into_iter()
     .flatten()

@@ -1,9 +1,11 @@
-//! Ops that only the frontend has: views, joins, writing into a part, which only move elements, and what is composed from
-//! sorts. They run through the frontend, and their oracle is plain index arithmetic on elements in row-major order.
+//! Ops that only the frontend has: views, joins, writing into a part or at positions that are data, which move elements,
+//! and what is composed from sorts. They run through the frontend, and their oracle is plain index arithmetic on elements in
+//! row-major order.
 //!
 //! A file below this folder is a group of ops: a type with the arguments that implements [`Moves`], and an [`Entry`] in
 //! [`OPS`] that says what the ops are called and how the arguments are read.
 
+mod index;
 mod join;
 mod sort;
 mod view;
@@ -23,7 +25,17 @@ use crate::expect::Expect;
 use crate::host::HostTensor;
 
 /// Every group of ops.
-const OPS: &[Entry] = &[join::JOIN, join::ASSIGN, sort::ORDER, sort::QUANTILE, view::VIEW];
+const OPS: &[Entry] = &[
+    index::COUNTED,
+    index::INDEXED,
+    index::TRIANGLE,
+    index::WRITTEN,
+    join::JOIN,
+    join::ASSIGN,
+    sort::ORDER,
+    sort::QUANTILE,
+    view::VIEW,
+];
 
 /// A group of ops.
 pub(super) struct Entry {
