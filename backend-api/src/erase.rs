@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::binary::{Binary, BinaryOps};
 use crate::ops::compare::{Clamp, Compare, CompareOps, Where};
 use crate::ops::copy::{Copy, CopyOps, Fill};
+use crate::ops::index::{Gather, IndexOps, Nonzero, Scatter};
 use crate::ops::linear::{Linear, LinearOps};
 use crate::ops::matmul::{Matmul, MatmulOps};
 use crate::ops::norm::{NormOps, Normalize};
@@ -233,5 +234,20 @@ impl<B: NormOps> NormOps for Erase<B> {
     ) -> Result<()> {
         let weight = self.optional(weight)?;
         self.0.normalize_grad(plan, self.inner(x)?, self.inner(grad)?, weight, self.inner_mut(out)?)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "a provided method that is not forwarded would lose its override")]
+impl<B: IndexOps> IndexOps for Erase<B> {
+    fn gather(&self, plan: &Gather, x: &Erased, index: &Erased, out: &mut Erased) -> Result<()> {
+        self.0.gather(plan, self.inner(x)?, self.inner(index)?, self.inner_mut(out)?)
+    }
+
+    fn scatter(&self, plan: &Scatter, index: &Erased, src: &Erased, out: &mut Erased) -> Result<()> {
+        self.0.scatter(plan, self.inner(index)?, self.inner(src)?, self.inner_mut(out)?)
+    }
+
+    fn nonzero(&self, plan: &Nonzero, mask: &Erased, out: &mut Erased) -> Result<()> {
+        self.0.nonzero(plan, self.inner(mask)?, self.inner_mut(out)?)
     }
 }

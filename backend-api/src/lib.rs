@@ -3,7 +3,7 @@
 //!
 //! A [`Backend`] owns [`Storage`] and implements op families: [`UnaryOps`], [`BinaryOps`], [`CompareOps`],
 //! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`ScanOps`], [`SortOps`], [`MatmulOps`], [`LinearOps`],
-//! [`NormOps`]; [`AllOps`] is all of
+//! [`NormOps`], [`IndexOps`]; [`AllOps`] is all of
 //! them. A call is validated once, by the constructor of its plan (for example [`Reduce`](ops::reduce::Reduce)), which
 //! infers shapes, checks dtypes and brings the loops into [canonical form](Nest). A backend only executes plans: it never returns a shape error.
 //! What it does check, with the plan's `check`, is that the storages it is handed are those the plan was made for.
@@ -34,6 +34,7 @@
 //!   γ_{2k+3} of that, where |a| and |b| count as at least the smallest normal number: tensor cores cut off where others
 //!   round, and align subnormal operands as if they were normal (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior
 //!   of NVIDIA tensor cores", 2021; the alignment was seen on an H200).
+//! - `scatter_add` of n sources to one element is within γ_d·(|old| + Σ|x|), d = [`summation_depth`](ops::reduce::summation_depth)(n + 1).
 //! - Where Σ|x| (or |a|·|b|) itself overflows the accumulator, order decides between a number, ±∞ and NaN.
 //! - `linear` is `matmul` with β = 1 and the bias for c, then its activation, whose own error comes on top: |f(x)| moves by
 //!   at most 1.13 times as much as x.
@@ -90,6 +91,13 @@
 //! - Nothing is promoted: operands have one dtype. A scalar keeps the precision in which it was given and is rounded
 //!   once to the dtype of the tensor; a float scalar does not meet an integer tensor.
 //!
+//! # Indices
+//!
+//! - An index is i64, i32, u32 or u8, of any layout. Index values are data: one that is negative or not less than its axis
+//!   reads 0, or writes nothing, and is [`ErrorKind::IndexOutOfRange`] from the next synchronising call.
+//! - Where several sources of a scatter name one element, the last in row-major order is kept; sums take all of them.
+//! - Negative indices count from the end only where the program gives them (slices, `select`), never in index tensors.
+//!
 //! # Layouts
 //!
 //! Every op takes every [`Layout`] for every operand: transposed, sliced with steps, broadcast (stride 0), reversed
@@ -97,8 +105,8 @@
 //!
 //! # Errors
 //!
-//! - What a plan can know is an error before anything runs. What only the data shows (a zero divisor) touches no memory
-//!   outside, marks the backend, and is returned by the next synchronising call, once; the backend stays usable.
+//! - What a plan can know is an error before anything runs. What only the data shows (a zero divisor, an index out of
+//!   range) touches no memory outside, marks the backend, and is returned by the next synchronising call, once; the backend stays usable.
 //! - A backend without an op says so in [`Backend::supports`] and returns [`ErrorKind::Unsupported`].
 //! - Nothing panics on user input, and an error leaves every operand usable.
 //!
@@ -131,6 +139,7 @@ pub use nest::Nest;
 pub use ops::binary::BinaryOps;
 pub use ops::compare::CompareOps;
 pub use ops::copy::CopyOps;
+pub use ops::index::IndexOps;
 pub use ops::linear::LinearOps;
 pub use ops::matmul::MatmulOps;
 pub use ops::norm::NormOps;

@@ -1,4 +1,4 @@
-//! The backend handle: storage, transfer, and the mark that a zero divisor leaves.
+//! The backend handle: storage, transfer, and the marks that bad data leaves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,7 @@ use crate::storage::CpuStorage;
 #[derive(Debug, Default)]
 pub struct Cpu {
     divided_by_zero: AtomicBool,
+    index_out_of_range: AtomicBool,
     pool: Arc<Pool>,
 }
 
@@ -30,7 +31,17 @@ impl Cpu {
         self.divided_by_zero.store(true, Ordering::Relaxed);
     }
 
+    /// Remembers an index out of range, if there was one, for the next synchronising call.
+    pub(crate) fn mark_indices(&self, outside: bool) {
+        self.index_out_of_range.fetch_or(outside, Ordering::Relaxed);
+    }
+
     fn take_error(&self, op: &'static str) -> Result<()> {
+        if self.index_out_of_range.swap(false, Ordering::Relaxed) {
+            let message = "an index of an earlier gather or scatter was negative or not less than the size of its axis; it \
+                           read 0, or wrote nothing";
+            return Err(Error::new(ErrorKind::IndexOutOfRange, op, message));
+        }
         if self.divided_by_zero.swap(false, Ordering::Relaxed) {
             let message = "an earlier op divided an integer by zero, and its result there is 0; check the divisors";
             return Err(Error::new(ErrorKind::DivisionByZero, op, message));

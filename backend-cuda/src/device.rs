@@ -10,7 +10,7 @@ use crate::blas::Blas;
 use crate::error::{Library, driver_error};
 use crate::kernels::Kernels;
 use crate::memory::keep_in_pool;
-use crate::storage::{CudaStorage, DevicePointer, HostFlag};
+use crate::storage::{CudaStorage, DevicePointer, HostFlag, Mark};
 
 /// The CUDA backend: one device, one stream. Cloning gives another handle to the same device state.
 ///
@@ -35,6 +35,7 @@ pub struct Cuda {
 pub struct CudaBuilder {
     ordinal: usize,
     tf32: bool,
+    atomic_scatter: bool,
     pool_threshold: u64,
 }
 
@@ -49,7 +50,7 @@ impl Cuda {
 
     /// Options for the device `ordinal`.
     pub fn builder(ordinal: usize) -> CudaBuilder {
-        CudaBuilder { ordinal, tf32: false, pool_threshold: u64::MAX }
+        CudaBuilder { ordinal, tf32: false, atomic_scatter: false, pool_threshold: u64::MAX }
     }
 
     /// The number of CUDA devices; 0 when there is a driver but no device.
@@ -84,6 +85,13 @@ impl CudaBuilder {
     /// Lets f32 matrix products use TF32: faster, and only 11 bits of each factor count. Off by default.
     pub fn tf32(mut self, tf32: bool) -> Self {
         self.tf32 = tf32;
+        self
+    }
+
+    /// Lets `scatter_add` of f32 and f64 add in whatever order the device comes to: faster where many sources meet, within
+    /// γₙ·(|old| + Σ|x|) for n sources, and not the same bits in every run. Off by default.
+    pub fn atomic_scatter(mut self, atomic: bool) -> Self {
+        self.atomic_scatter = atomic;
         self
     }
 
@@ -141,6 +149,7 @@ pub(crate) struct Device {
     driver_version: i32,
     reads_pageable_memory: bool,
     tf32: bool,
+    atomic_scatter: bool,
     // Last, since it keeps the context that the fields above need to be dropped.
     stream: Arc<CudaStream>,
 }
@@ -166,6 +175,7 @@ impl Device {
             driver_version,
             reads_pageable_memory: pageable != 0,
             tf32: options.tf32,
+            atomic_scatter: options.atomic_scatter,
         })
     }
 
@@ -218,7 +228,17 @@ impl Device {
 
     /// Where kernels report a division by zero.
     pub(crate) fn flag(&self) -> DevicePointer {
-        self.flag.pointer()
+        self.flag.pointer(Mark::DivisionByZero)
+    }
+
+    /// Where kernels report an index out of range.
+    pub(crate) fn index_flag(&self) -> DevicePointer {
+        self.flag.pointer(Mark::IndexOutOfRange)
+    }
+
+    /// Whether float sums of a scatter may be added in any order.
+    pub(crate) fn atomic_scatter(&self) -> bool {
+        self.atomic_scatter
     }
 
     /// Makes the context current on this thread.
@@ -235,12 +255,16 @@ impl Device {
 
     /// The error that the data of an earlier op caused, once; the caller has waited for the stream.
     fn report(&self, op: &'static str) -> Result<()> {
-        if !self.flag.take() {
-            return Ok(());
+        if self.flag.take(Mark::DivisionByZero) {
+            let message = "an earlier integer `div`, `rem`, `modulo` or `pow` on this backend divided by zero; such elements are 0";
+            return Err(Error::new(ErrorKind::DivisionByZero, op, message));
         }
-        let message =
-            "an earlier integer `div`, `rem`, `modulo` or `pow` on this backend divided by zero; such elements are 0";
-        Err(Error::new(ErrorKind::DivisionByZero, op, message))
+        if self.flag.take(Mark::IndexOutOfRange) {
+            let message = "an index of an earlier gather or scatter on this backend was negative or not less than the size of \
+                           its axis; it read 0, or wrote nothing";
+            return Err(Error::new(ErrorKind::IndexOutOfRange, op, message));
+        }
+        Ok(())
     }
 }
 

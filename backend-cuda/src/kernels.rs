@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
+use congruent_backend_api::ops::index::ScatterOp;
 use congruent_backend_api::ops::norm::NormalizeOp;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
 use congruent_backend_api::ops::scan::ScanOp;
@@ -33,7 +34,7 @@ pub struct KernelModule {
 }
 
 /// Family names and sources, in the order of [`KernelModule::family`].
-const FAMILIES: [(&str, &str); 9] = [
+const FAMILIES: [(&str, &str); 10] = [
     ("unary", include_str!("ops/unary.cu")),
     ("binary", include_str!("ops/binary.cu")),
     ("compare", include_str!("ops/compare.cu")),
@@ -43,6 +44,7 @@ const FAMILIES: [(&str, &str); 9] = [
     ("sort", include_str!("ops/sort.cu")),
     ("matmul", include_str!("ops/matmul.cu")),
     ("norm", include_str!("ops/norm.cu")),
+    ("index", include_str!("ops/index.cu")),
 ];
 
 impl KernelModule {
@@ -81,16 +83,9 @@ impl KernelModule {
     }
 
     fn kernels(self) -> impl Iterator<Item = Kernel> {
-        let passes = |op: Op| match op {
-            // Composed from other ops, so it has no kernel.
-            // Positions are written by the kernels of `sort`.
-            Op::Statistic(_) | Op::Sort(SortOp::Argsort) => 0..0,
-            Op::Reduce(_) | Op::ArgReduce(_) | Op::Scan(_) | Op::Sort(SortOp::Sort) => 0..2,
-            _ => 0..1,
-        };
         Op::all()
             .filter(move |op| op.family() == FAMILIES[self.family].0 && op.accepts(self.dtype))
-            .flat_map(move |op| passes(op).map(move |pass| Kernel { op, dtype: self.dtype, finish: pass == 1 }))
+            .flat_map(move |op| passes(op, self.dtype).iter().map(move |&pass| Kernel { op, dtype: self.dtype, pass }))
     }
 
     fn source(self) -> String {
@@ -111,6 +106,7 @@ impl KernelModule {
             is("INT", self.dtype.is_int()),
             is("BOOL", self.dtype == DType::Bool),
             is("SIGNED", matches!(self.dtype, DType::I64 | DType::I32)),
+            format!("-DHAS_ATOMICS={}", u8::from(has_atomics(self.dtype))),
         ]
     }
 
@@ -138,25 +134,79 @@ impl fmt::Display for KernelModule {
     }
 }
 
-/// A kernel: an op for inputs of a dtype, or the second pass of a reduction or scan, or the sort of rows in shared memory.
+/// The passes of an op, each a kernel of its own. Those of `nonzero` include what sorts the sources of any scatter.
+fn passes(op: Op, dtype: DType) -> &'static [Pass] {
+    match op {
+        // Composed from other ops, so it has no kernel; positions are written by the kernels of `sort`.
+        Op::Statistic(_) | Op::Sort(SortOp::Argsort) => &[],
+        Op::Reduce(_) | Op::ArgReduce(_) | Op::Scan(_) | Op::Sort(SortOp::Sort) => &[Pass::Main, Pass::Finish],
+        Op::Scatter(ScatterOp::Set) => &[Pass::Claim, Pass::Main],
+        Op::Scatter(_) if dtype.is_int() && has_atomics(dtype) => &[Pass::Atomic],
+        Op::Scatter(ScatterOp::Add) if has_atomics(dtype) => &[Pass::Main, Pass::Merge, Pass::Atomic],
+        Op::Scatter(_) => &[Pass::Main, Pass::Merge],
+        Op::Nonzero => &[Pass::Count, Pass::Scan, Pass::Main, Pass::Keys, Pass::Histogram, Pass::Move],
+        _ => &[Pass::Main],
+    }
+}
+
+/// Whether the device adds elements of this dtype atomically.
+pub(crate) fn has_atomics(dtype: DType) -> bool {
+    !matches!(dtype, DType::F16 | DType::BF16 | DType::U8 | DType::Bool)
+}
+
+/// A step of an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    Main,
+    Atomic,
+    Claim,
+    Count,
+    Finish,
+    Histogram,
+    Keys,
+    Merge,
+    Move,
+    Scan,
+}
+
+impl Pass {
+    const COUNT: usize = 10;
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Main => "",
+            Self::Atomic => "_atomic",
+            Self::Claim => "_claim",
+            Self::Count => "_count",
+            Self::Finish => "_finish",
+            Self::Histogram => "_histogram",
+            Self::Keys => "_keys",
+            Self::Merge => "_merge",
+            Self::Move => "_move",
+            Self::Scan => "_scan",
+        }
+    }
+}
+
+/// A kernel: a pass of an op for inputs of a dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
     pub(crate) op: Op,
     pub(crate) dtype: DType,
-    pub(crate) finish: bool,
+    pub(crate) pass: Pass,
 }
 
 impl Kernel {
-    /// The kernel of an op, or its first pass.
+    /// The main kernel of an op.
     pub(crate) fn new(op: Op, dtype: DType) -> Self {
-        Self { op, dtype, finish: false }
+        Self { op, dtype, pass: Pass::Main }
     }
 
-    const SLOTS: usize = 2 * OPS * DType::ALL.len();
+    const SLOTS: usize = Pass::COUNT * OPS * DType::ALL.len();
 
     /// A different number below [`SLOTS`](Self::SLOTS) for each kernel.
     fn slot(self) -> usize {
-        (op_index(self.op) * DType::ALL.len() + self.dtype as usize) * 2 + usize::from(self.finish)
+        (op_index(self.op) * DType::ALL.len() + self.dtype as usize) * Pass::COUNT + self.pass as usize
     }
 }
 
@@ -167,10 +217,7 @@ impl fmt::Display for Kernel {
         if let Op::Cast(to) = self.op {
             write!(f, "_{to}")?;
         }
-        if self.finish {
-            f.write_str("_finish")?;
-        }
-        write!(f, "_{}", self.dtype)
+        write!(f, "{}_{}", self.pass.suffix(), self.dtype)
     }
 }
 
@@ -180,9 +227,10 @@ const CAST: usize = COMPARE + CompareOp::ALL.len();
 const REDUCE: usize = CAST + DType::ALL.len();
 const ARG_REDUCE: usize = REDUCE + ReduceOp::ALL.len();
 const SCAN: usize = ARG_REDUCE + ArgReduceOp::ALL.len();
-const SORT: usize = SCAN + ScanOp::ALL.len();
+const SCATTER: usize = SCAN + ScanOp::ALL.len();
+const SORT: usize = SCATTER + ScatterOp::ALL.len();
 const REST: usize = SORT + SortOp::ALL.len();
-const NORMALIZE: usize = REST + 8;
+const NORMALIZE: usize = REST + 10;
 const OPS: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
 
 /// A different number below `OPS` for each op that has a kernel.
@@ -195,6 +243,7 @@ fn op_index(op: Op) -> usize {
         Op::Reduce(op) => REDUCE + op as usize,
         Op::ArgReduce(op) => ARG_REDUCE + op as usize,
         Op::Scan(op) => SCAN + op as usize,
+        Op::Scatter(op) => SCATTER + op as usize,
         Op::Sort(op) => SORT + op as usize,
         Op::Clamp => REST,
         Op::Copy => REST + 1,
@@ -203,7 +252,9 @@ fn op_index(op: Op) -> usize {
         Op::Where => REST + 4,
         Op::Linear => REST + 5,
         Op::Statistic(_) => REST + 6,
-        Op::SearchSorted => REST + 7,
+        Op::Gather => REST + 7,
+        Op::Nonzero => REST + 8,
+        Op::SearchSorted => REST + 9,
         Op::Normalize(op) => NORMALIZE + op as usize,
         Op::NormalizeGrad(op) => NORMALIZE + NormalizeOp::ALL.len() + op as usize,
     }

@@ -1,6 +1,6 @@
 //! Launching: the structures that kernels take, and the one call that starts them.
 //!
-//! Each structure here has its mirror in `common.cuh`, `reduce.cu`, `scan.cu`, `sort.cu` or `matmul.cu`, with the same fields in the same
+//! Each structure here has its mirror in `common.cuh`, `reduce.cu`, `scan.cu`, `sort.cu`, `matmul.cu` or `index.cu`, with the same fields in the same
 //! order. Where the driver can tell (CUDA 12.4), the sizes are compared when a kernel is first used.
 
 use std::ffi::c_void;
@@ -252,6 +252,79 @@ pub(crate) struct NormalizeParameter {
 }
 
 impl Parameter for NormalizeParameter {}
+
+/// `Gather` of `index.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct GatherParameter {
+    pub(crate) outer: DeviceNest<3>,
+    pub(crate) x: DevicePointer,
+    pub(crate) index: DevicePointer,
+    pub(crate) out: DevicePointer,
+    pub(crate) flag: DevicePointer,
+    pub(crate) len: u64,
+    pub(crate) stride: i64,
+    pub(crate) width: u64,
+    pub(crate) steps: [i64; 2],
+    pub(crate) index_type: u32,
+    pub(crate) vector: u32,
+}
+
+impl Parameter for GatherParameter {}
+
+/// `Scatter` of `index.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct ScatterParameter {
+    pub(crate) outer: DeviceNest<3>,
+    pub(crate) inner: DeviceNest<3>,
+    pub(crate) out: DevicePointer,
+    pub(crate) index: DevicePointer,
+    pub(crate) src: DevicePointer,
+    pub(crate) flag: DevicePointer,
+    pub(crate) items: DevicePointer,
+    pub(crate) spare: DevicePointer,
+    pub(crate) counts: DevicePointer,
+    pub(crate) heads: DevicePointer,
+    pub(crate) tails: DevicePointer,
+    pub(crate) count: u64,
+    pub(crate) len: u64,
+    pub(crate) strides: [i64; 3],
+    pub(crate) chunk: u64,
+    pub(crate) chunks: u64,
+    pub(crate) position_bits: u32,
+    pub(crate) shift: u32,
+    pub(crate) index_type: u32,
+    pub(crate) vector: u32,
+}
+
+impl Parameter for ScatterParameter {}
+
+/// `Scan` of `index.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct ScanParameter {
+    pub(crate) values: DevicePointer,
+    pub(crate) count: u64,
+}
+
+impl Parameter for ScanParameter {}
+
+/// `Mask` of `index.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct MaskParameter {
+    pub(crate) nest: DeviceNest<2>,
+    pub(crate) mask: DevicePointer,
+    pub(crate) out: DevicePointer,
+    pub(crate) counts: DevicePointer,
+    pub(crate) stride: i64,
+    pub(crate) room: u64,
+    pub(crate) share: u64,
+    pub(crate) vector: u32,
+}
+
+impl Parameter for MaskParameter {}
 
 impl Device {
     /// Starts a kernel with about `blocks` blocks; fewer when that many cannot run at once, since every kernel strides

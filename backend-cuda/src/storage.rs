@@ -75,6 +75,17 @@ impl CudaStorage {
         Arc::ptr_eq(&self.device, device)
     }
 
+    /// Sets all bytes to 0.
+    pub(crate) fn clear(&mut self, op: &'static str) -> Result<()> {
+        if self.pointer == 0 {
+            return Ok(());
+        }
+        self.device.bind(op)?;
+        // SAFETY: the allocation has this many bytes, and the stream that owns it orders the call.
+        unsafe { result::memset_d8_async(self.pointer, 0, self.len * self.dtype.size(), self.device.stream()) }
+            .map_err(|error| driver_error(op, error))
+    }
+
     /// Copies from the host; `bytes` lies within the storage and may be reused on return.
     pub(crate) fn upload(&mut self, bytes: &[u8], start: usize) -> Result<()> {
         const OP: &str = "write";
@@ -180,41 +191,50 @@ fn is_pinned(bytes: &[u8]) -> bool {
     answer != sys::CUresult::CUDA_SUCCESS || kind != 0
 }
 
-/// A word of host memory that kernels can write: it is readable without a copy once the stream has been waited for.
+/// What kernels report of the data that they meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    DivisionByZero = 0,
+    IndexOutOfRange = 1,
+}
+
+/// Words of host memory that kernels can write, one for each kind of bad data: they are readable without a copy once the
+/// stream has been waited for.
 pub(crate) struct HostFlag {
-    word: NonNull<AtomicU32>,
+    words: NonNull<[AtomicU32; 2]>,
     device_address: u64,
 }
 
-// SAFETY: the word is only accessed atomically by the host, and lives as long as the value.
+// SAFETY: the words are only accessed atomically by the host, and live as long as the value.
 unsafe impl Send for HostFlag {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for HostFlag {}
 
 impl HostFlag {
-    /// A cleared flag; the caller has bound the context.
+    /// Cleared flags; the caller has bound the context.
     pub(crate) fn new() -> Result<Self, cudarc::driver::DriverError> {
-        // SAFETY: four bytes are allocated, and written before they are read.
-        let memory = unsafe { result::malloc_host(4, sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE) }?;
-        let word = NonNull::new(memory.cast::<AtomicU32>())
+        // SAFETY: eight bytes are allocated, and written before they are read.
+        let memory = unsafe { result::malloc_host(8, sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE) }?;
+        let words = NonNull::new(memory.cast::<[AtomicU32; 2]>())
             .ok_or(cudarc::driver::DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY))?;
-        // SAFETY: the allocation is page-aligned, four bytes long, and nobody else knows it.
-        unsafe { word.write(AtomicU32::new(0)) };
-        let mut flag = Self { word, device_address: 0 };
+        // SAFETY: the allocation is page-aligned, eight bytes long, and nobody else knows it.
+        unsafe { words.write([const { AtomicU32::new(0) }; 2]) };
+        let mut flag = Self { words, device_address: 0 };
         // SAFETY: the memory was allocated as mapped just above; the address is written to a u64.
         unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut flag.device_address, memory, 0) }.result()?;
         Ok(flag)
     }
 
-    /// The flag as kernels see it.
-    pub(crate) fn pointer(&self) -> DevicePointer {
-        DevicePointer(self.device_address)
+    /// The word of a kind as kernels see it; they set it to 1.
+    pub(crate) fn pointer(&self, mark: Mark) -> DevicePointer {
+        DevicePointer(self.device_address + 4 * mark as u64)
     }
 
-    /// Reads and clears the flag.
-    pub(crate) fn take(&self) -> bool {
+    /// Reads and clears a word.
+    pub(crate) fn take(&self, mark: Mark) -> bool {
         // SAFETY: the allocation lives until `drop`, and is only accessed atomically.
-        unsafe { self.word.as_ref() }.swap(0, Ordering::Relaxed) != 0
+        let words = unsafe { self.words.as_ref() };
+        words[mark as usize].swap(0, Ordering::Relaxed) != 0
     }
 }
 
@@ -222,6 +242,6 @@ impl Drop for HostFlag {
     fn drop(&mut self) {
         // SAFETY: the memory came from `malloc_host` and is freed once; the device waits for its stream before. That
         // a failure is ignored costs a page at most.
-        let _ = unsafe { result::free_host(self.word.as_ptr().cast()) };
+        let _ = unsafe { result::free_host(self.words.as_ptr().cast()) };
     }
 }

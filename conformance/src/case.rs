@@ -5,6 +5,7 @@ use congruent_backend_api::erase::{AnyBackend, Erased};
 use congruent_backend_api::ops::binary::{Binary, BinaryOp};
 use congruent_backend_api::ops::compare::{Clamp, Compare, CompareOp, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
+use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter, ScatterOp};
 use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::{Normalize, NormalizeOp};
@@ -48,6 +49,11 @@ pub enum Call {
         /// What is applied to the sums.
         activation: Activation,
     },
+    /// Elements at the positions of the second input.
+    Gather {
+        /// Along which axis.
+        axis: isize,
+    },
     /// A matrix product; a third input is the output's old value.
     Matmul {
         /// Factor of the product.
@@ -66,6 +72,8 @@ pub enum Call {
         /// Over which axes; `None` is all.
         axes: Option<Vec<isize>>,
     },
+    /// The positions of true elements.
+    Nonzero,
     /// A reduction.
     Reduce {
         /// Which.
@@ -95,6 +103,13 @@ pub enum Call {
         axis: isize,
         /// Whether the greatest element comes first.
         descending: bool,
+    },
+    /// The third input written to the positions of the second, in place.
+    Scatter {
+        /// What is made of the old value.
+        op: ScatterOp,
+        /// Along which axis.
+        axis: isize,
     },
     /// A composed reduction.
     Statistic {
@@ -140,8 +155,8 @@ pub struct Outcome {
     pub out: HostTensor,
     /// Why the run is wrong whatever the values: an input changed, a write outside the view.
     pub damage: Option<String>,
-    /// Whether the synchronising call after the op reported a division by zero.
-    pub divided_by_zero: bool,
+    /// Which error that data causes the synchronising call after the op reported.
+    pub reported: Option<ErrorKind>,
 }
 
 impl Case {
@@ -157,24 +172,27 @@ impl Case {
             Call::Copy => Op::Cast(self.out.dtype),
             Call::Fill(_) => Op::Fill,
             Call::Linear { .. } => Op::Linear,
+            Call::Gather { .. } => Op::Gather,
             Call::Matmul { .. } => Op::Matmul,
             Call::Normalize { op, gradient: false, .. } => Op::Normalize(*op),
             Call::Normalize { op, .. } => Op::NormalizeGrad(*op),
+            Call::Nonzero => Op::Nonzero,
             Call::Reduce { op, .. } => Op::Reduce(*op),
             Call::Scan { op, .. } => Op::Scan(*op),
             Call::SearchSorted { .. } => Op::SearchSorted,
             Call::Sort { op, .. } => Op::Sort(*op),
+            Call::Scatter { op, .. } => Op::Scatter(*op),
             Call::Statistic { op, .. } => Op::Statistic(*op),
             Call::Unary(op) => Op::Unary(*op),
             Call::Where => Op::Where,
         }
     }
 
-    /// The dtype about which backends are asked: that of the inputs, for `where` and `fill` that of the output.
+    /// The dtype about which backends are asked: that of the inputs; for `where`, `fill` and scatters that of the output.
     #[must_use]
     pub fn dtype(&self) -> DType {
         let given = self.inputs.iter().find_map(|input| match input {
-            Input::Tensor(tensor) if !matches!(self.call, Call::Where) => Some(tensor.dtype),
+            Input::Tensor(tensor) if !matches!(self.call, Call::Where | Call::Scatter { .. }) => Some(tensor.dtype),
             _ => None,
         });
         given.unwrap_or(self.out.dtype)
@@ -204,9 +222,11 @@ impl Case {
         }
         let mut out = upload(backend, &self.out)?;
         self.execute(backend, &storages.iter().map(Option::as_ref).collect::<Vec<_>>(), &mut out)?;
-        let divided_by_zero = match backend.synchronize() {
-            Ok(()) => false,
-            Err(error) if error.kind() == ErrorKind::DivisionByZero => true,
+        let reported = match backend.synchronize() {
+            Ok(()) => None,
+            Err(error) if matches!(error.kind(), ErrorKind::DivisionByZero | ErrorKind::IndexOutOfRange) => {
+                Some(error.kind())
+            }
             Err(error) => return Err(error),
         };
         // The error is reported once, so that this succeeds whether there was one or not.
@@ -219,7 +239,7 @@ impl Case {
                 damage = Some(format!("input {index} was changed by the call"));
             }
         }
-        Ok(Outcome { out: result, damage, divided_by_zero })
+        Ok(Outcome { out: result, damage, reported })
     }
 
     fn execute(&self, backend: &AnyBackend, storages: &[Option<&Erased>], out: &mut Erased) -> Result<()> {
@@ -253,6 +273,15 @@ impl Case {
             Call::Clamp { min, max } => backend.clamp(&Clamp::new(*min, *max, source(0), out_view)?, storages[0], out),
             Call::Fill(value) => backend.fill(&Fill::new(*value, out_view)?, out),
             Call::Copy => backend.copy(&Copy::new(view(0)?, out_view)?, required(0)?, out),
+            Call::Gather { axis } => {
+                let plan = Gather::new(view(0)?, *axis, view(1)?, out_view)?;
+                backend.gather(&plan, required(0)?, required(1)?, out)
+            }
+            Call::Scatter { op, axis } => {
+                let plan = Scatter::new(*op, *axis, view(1)?, view(2)?, out_view)?;
+                backend.scatter(&plan, required(1)?, required(2)?, out)
+            }
+            Call::Nonzero => backend.nonzero(&Nonzero::new(view(0)?, out_view)?, required(0)?, out),
             Call::Reduce { op, axes } => {
                 backend.reduce(&Reduce::new(*op, view(0)?, axes.as_deref(), out_view)?, required(0)?, out)
             }

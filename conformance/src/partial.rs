@@ -18,6 +18,7 @@
 use congruent_backend_api::ops::binary::Binary;
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
+use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::Normalize;
@@ -27,8 +28,8 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, LinearOps, MatmulOps, NormOps, Op, ReduceOps, Result,
-    ScanOps, SortOps, StatisticOps, UnaryOps,
+    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, IndexOps, LinearOps, MatmulOps, NormOps, Op, ReduceOps,
+    Result, ScanOps, SortOps, StatisticOps, UnaryOps,
 };
 
 /// A view of a backend as one that has a family; `None` when it has not.
@@ -49,6 +50,7 @@ pub struct Partial<B: Backend> {
     matmul: Family<B, dyn MatmulOps<Storage = B::Storage>>,
     linear: Family<B, dyn LinearOps<Storage = B::Storage>>,
     norm: Family<B, dyn NormOps<Storage = B::Storage>>,
+    index: Family<B, dyn IndexOps<Storage = B::Storage>>,
 }
 
 impl<B: Backend> Partial<B> {
@@ -68,6 +70,7 @@ impl<B: Backend> Partial<B> {
             matmul: None,
             linear: None,
             norm: None,
+            index: None,
         }
     }
 
@@ -170,6 +173,15 @@ impl<B: Backend> Partial<B> {
         Self { norm: Some(|backend| backend), ..self }
     }
 
+    /// It has gather, scatter and nonzero.
+    #[must_use]
+    pub fn index(self) -> Self
+    where
+        B: IndexOps,
+    {
+        Self { index: Some(|backend| backend), ..self }
+    }
+
     fn has<F: ?Sized>(&self, family: Family<B, F>, op: Op, dtype: DType) -> Result<&F> {
         let family = family.ok_or_else(|| Error::unsupported(self.name(), op.name(), dtype))?;
         Ok(family(&self.backend))
@@ -196,6 +208,7 @@ impl<B: Backend> Backend for Partial<B> {
             Op::Matmul => self.matmul.is_some(),
             Op::Linear => self.linear.is_some(),
             Op::Normalize(_) | Op::NormalizeGrad(_) => self.norm.is_some(),
+            Op::Gather | Op::Scatter(_) | Op::Nonzero => self.index.is_some(),
         };
         has && self.backend.supports(op, dtype)
     }
@@ -353,5 +366,19 @@ impl<B: Backend> NormOps for Partial<B> {
         out: &mut B::Storage,
     ) -> Result<()> {
         self.has(self.norm, plan.full_op(), plan.dtype())?.normalize_grad(plan, x, grad, weight, out)
+    }
+}
+
+impl<B: Backend> IndexOps for Partial<B> {
+    fn gather(&self, plan: &Gather, x: &B::Storage, index: &B::Storage, out: &mut B::Storage) -> Result<()> {
+        self.has(self.index, Op::Gather, plan.dtype())?.gather(plan, x, index, out)
+    }
+
+    fn scatter(&self, plan: &Scatter, index: &B::Storage, src: &B::Storage, out: &mut B::Storage) -> Result<()> {
+        self.has(self.index, Op::Scatter(plan.op()), plan.dtype())?.scatter(plan, index, src, out)
+    }
+
+    fn nonzero(&self, plan: &Nonzero, mask: &B::Storage, out: &mut B::Storage) -> Result<()> {
+        self.has(self.index, Op::Nonzero, DType::Bool)?.nonzero(plan, mask, out)
     }
 }

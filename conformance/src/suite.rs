@@ -17,7 +17,7 @@ use crate::expect::{Expect, judge};
 use crate::host::{HostTensor, decode};
 use crate::laws::LAWS;
 use crate::minimise::minimise;
-use crate::ops::{Row, cases, divides_by_zero, expect_of, unary};
+use crate::ops::{Row, cases, data_error, expect_of, misreported, unary};
 use crate::report::{Cell, Column, Failure, LawResult, Report, describe};
 use crate::spec::Draw;
 use crate::values::hash;
@@ -269,12 +269,8 @@ pub fn run_case(backend: &AnyBackend, case: &Case, arithmetic: Arithmetic) -> Ve
     if !supported {
         return Verdict::fail("ran, although `supports` says that the backend lacks the op");
     }
-    match (outcome.divided_by_zero, divides_by_zero(case)) {
-        (true, false) => return Verdict::fail("reported a division by zero that was not there"),
-        (false, true) => {
-            return Verdict::fail("divided an integer by zero, and the next synchronising call said nothing");
-        }
-        _ => {}
+    if let Some(reason) = misreported(outcome.reported, data_error(case)) {
+        return Verdict::fail(reason);
     }
     match outcome.damage {
         Some(damage) => Verdict::fail(damage),

@@ -3,6 +3,7 @@
 pub mod binary;
 pub mod compare;
 pub mod copy;
+pub mod index;
 pub mod linear;
 pub mod matmul;
 pub mod norm;
@@ -16,6 +17,7 @@ use crate::dtype::DType;
 use binary::{BinaryOp, BinaryOps};
 use compare::{CompareOp, CompareOps};
 use copy::CopyOps;
+use index::{IndexOps, ScatterOp};
 use linear::LinearOps;
 use matmul::MatmulOps;
 use norm::{NormOps, NormalizeOp};
@@ -38,10 +40,11 @@ pub trait AllOps:
     + MatmulOps
     + LinearOps
     + NormOps
+    + IndexOps
 {
 }
 
-impl<
+impl<B> AllOps for B where
     B: UnaryOps
         + BinaryOps
         + CompareOps
@@ -53,8 +56,8 @@ impl<
         + MatmulOps
         + LinearOps
         + NormOps
-        + ?Sized,
-> AllOps for B
+        + IndexOps
+        + ?Sized
 {
 }
 
@@ -75,6 +78,8 @@ pub enum Op {
     Copy,
     /// A fill with one value.
     Fill,
+    /// Elements at positions that are data.
+    Gather,
     /// `linear`: a product with bias and activation.
     Linear,
     /// `matmul`
@@ -83,10 +88,14 @@ pub enum Op {
     Normalize(NormalizeOp),
     /// The gradient of a normalisation.
     NormalizeGrad(NormalizeOp),
+    /// The positions of true elements.
+    Nonzero,
     /// `sum prod max …`
     Reduce(ReduceOp),
     /// `cumsum cumprod cummax …`
     Scan(ScanOp),
+    /// `scatter scatter_add …`
+    Scatter(ScatterOp),
     /// `searchsorted`
     SearchSorted,
     /// `argsort sort topk`
@@ -111,12 +120,15 @@ impl Op {
             Self::Compare(op) => op.name(),
             Self::Copy => "copy",
             Self::Fill => "fill",
+            Self::Gather => "gather",
             Self::Linear => "linear",
             Self::Matmul => "matmul",
             Self::Normalize(op) => op.name(),
             Self::NormalizeGrad(op) => op.grad_name(),
+            Self::Nonzero => "nonzero",
             Self::Reduce(op) => op.name(),
             Self::Scan(op) => op.name(),
+            Self::Scatter(op) => op.name(),
             Self::SearchSorted => "searchsorted",
             Self::Sort(op) => op.name(),
             Self::Statistic(op) => op.name(),
@@ -138,6 +150,7 @@ impl Op {
             Self::Sort(_) | Self::SearchSorted => "sort",
             Self::Matmul | Self::Linear => "matmul",
             Self::Normalize(_) | Self::NormalizeGrad(_) => "norm",
+            Self::Gather | Self::Scatter(_) | Self::Nonzero => "index",
         }
     }
 
@@ -147,12 +160,20 @@ impl Op {
         match self {
             Self::Binary(op) => op.accepts(dtype),
             Self::Compare(op) => op.accepts(dtype),
+            Self::Nonzero => dtype == DType::Bool,
             Self::Reduce(op) => op.accepts(dtype),
             Self::Scan(op) => op.accepts(dtype),
+            Self::Scatter(op) => op.accepts(dtype),
             Self::Statistic(_) | Self::Linear | Self::Normalize(_) | Self::NormalizeGrad(_) => dtype.is_float(),
             Self::Unary(op) => op.accepts(dtype),
             Self::ArgReduce(_) | Self::Clamp | Self::Matmul => dtype.is_number(),
-            Self::Cast(_) | Self::Copy | Self::Fill | Self::SearchSorted | Self::Sort(_) | Self::Where => true,
+            Self::Cast(_)
+            | Self::Copy
+            | Self::Fill
+            | Self::Gather
+            | Self::SearchSorted
+            | Self::Sort(_)
+            | Self::Where => true,
         }
     }
 
@@ -168,7 +189,9 @@ impl Op {
             .chain(StatisticOp::ALL.iter().map(|&op| Self::Statistic(op)))
             .chain(ScanOp::ALL.iter().map(|&op| Self::Scan(op)))
             .chain(SortOp::ALL.iter().map(|&op| Self::Sort(op)))
-            .chain([Self::SearchSorted, Self::Matmul, Self::Linear])
+            .chain([Self::SearchSorted, Self::Matmul, Self::Linear, Self::Gather])
+            .chain(ScatterOp::ALL.iter().map(|&op| Self::Scatter(op)))
+            .chain([Self::Nonzero])
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::Normalize(op)))
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::NormalizeGrad(op)))
     }

@@ -3,11 +3,13 @@
 mod binary;
 mod compare;
 mod copy;
+mod index;
 mod linear;
 mod matmul;
 mod norm;
 mod reduce;
 mod scan;
+mod scatter;
 mod sort;
 mod statistic;
 mod unary;

@@ -5,7 +5,7 @@ use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::{DType, Op, ReduceOps, Result};
 
 use crate::device::Cuda;
-use crate::kernels::Kernel;
+use crate::kernels::{Kernel, Pass};
 use crate::launch::{DeviceNest, ReduceParameter, THREADS};
 use crate::storage::{CudaStorage, DevicePointer};
 
@@ -77,7 +77,7 @@ impl Cuda {
         // SAFETY: as above, and `partial` holds an accumulator for each result and split.
         unsafe { self.device.launch(kernel, blocks, &parameter) }?;
         // SAFETY: as above; this pass reads what the first one wrote, after it on the stream.
-        unsafe { self.device.launch(Kernel { finish: true, ..kernel }, kept.count as usize, &parameter) }
+        unsafe { self.device.launch(Kernel { pass: Pass::Finish, ..kernel }, kept.count as usize, &parameter) }
     }
 }
 

@@ -4,7 +4,7 @@ use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::{DType, Op, Result, ScanOps};
 
 use crate::device::Cuda;
-use crate::kernels::Kernel;
+use crate::kernels::{Kernel, Pass};
 use crate::launch::{DeviceNest, ScanParameter, THREADS};
 use crate::storage::{CudaStorage, DevicePointer};
 
@@ -54,7 +54,7 @@ impl ScanOps for Cuda {
         // SAFETY: as above, and `partial` holds a carry for each row and split.
         unsafe { self.device.launch(kernel, blocks, &parameter) }?;
         // SAFETY: as above; this pass reads what the first one wrote, after it on the stream.
-        unsafe { self.device.launch(Kernel { finish: true, ..kernel }, blocks, &parameter) }
+        unsafe { self.device.launch(Kernel { pass: Pass::Finish, ..kernel }, blocks, &parameter) }
     }
 }
 

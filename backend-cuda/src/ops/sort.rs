@@ -4,7 +4,7 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort, SortOp};
 use congruent_backend_api::{DType, Op, Result, SortOps};
 
 use crate::device::Cuda;
-use crate::kernels::Kernel;
+use crate::kernels::{Kernel, Pass};
 use crate::launch::{DeviceNest, SearchParameter, SharedMemory, SortParameter, THREADS};
 use crate::storage::{CudaStorage, DevicePointer};
 
@@ -64,7 +64,7 @@ impl SortOps for Cuda {
             Path::Row => {
                 let shared = SharedMemory { threads: ROW_THREADS, bytes: shared_bytes(plan.len(), plan.dtype()) };
                 // SAFETY: as above.
-                unsafe { self.device.launch_with(Kernel { finish: true, ..kernel }, count, shared, &parameter) }
+                unsafe { self.device.launch_with(Kernel { pass: Pass::Finish, ..kernel }, count, shared, &parameter) }
             }
             Path::Tiles => self.sort_tiles(plan, kernel, &mut parameter),
         }

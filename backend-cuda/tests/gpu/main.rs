@@ -9,6 +9,7 @@ mod compare;
 mod copy;
 mod cost;
 mod custom;
+mod index;
 mod linear;
 mod matmul;
 mod reduce;

@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use congruent_backend_api::ops::binary::Binary;
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
+use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter, ScatterOp};
 use congruent_backend_api::ops::matmul::Matmul;
-use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce};
+use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::ops::sort::{SearchSorted, Sort, SortOp};
 use congruent_backend_api::ops::statistic::StatisticOps;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, LinearOps, MatmulOps, Nest, NormOps,
-    Op, Operand, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage, UnaryOps, check_transfer,
+    Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, IndexOps, LinearOps, MatmulOps,
+    Nest, NormOps, Op, Operand, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage, UnaryOps, check_transfer,
 };
 
 use crate::arithmetic::{
@@ -26,12 +27,13 @@ use crate::arithmetic::{
 pub(crate) struct Minimal {
     broken: bool,
     divided_by_zero: AtomicBool,
+    index_out_of_range: AtomicBool,
 }
 
 impl Minimal {
     /// Planted bugs, if wanted: `argmax` finds the last of several extremes, and f32 products ignore β.
     pub(crate) fn new(broken: bool) -> Self {
-        Self { broken, divided_by_zero: AtomicBool::new(false) }
+        Self { broken, divided_by_zero: AtomicBool::new(false), index_out_of_range: AtomicBool::new(false) }
     }
 }
 
@@ -110,6 +112,9 @@ impl Backend for Minimal {
     fn synchronize(&self) -> Result<()> {
         if self.divided_by_zero.swap(false, Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::DivisionByZero, "synchronize", "an integer was divided by zero"));
+        }
+        if self.index_out_of_range.swap(false, Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::IndexOutOfRange, "synchronize", "an index was outside its axis"));
         }
         Ok(())
     }
@@ -337,6 +342,71 @@ impl MatmulOps for Minimal {
                     out.set(to, value);
                 }
             }
+        }
+        Ok(())
+    }
+}
+
+impl Minimal {
+    /// The position that an index names; one outside is remembered for the next synchronising call.
+    fn position(&self, index: Scalar, len: usize) -> Option<usize> {
+        let position = usize::try_from(index.to_i64()).ok().filter(|&position| position < len);
+        self.index_out_of_range.fetch_or(position.is_none(), Ordering::Relaxed);
+        position
+    }
+}
+
+impl IndexOps for Minimal {
+    fn gather(&self, plan: &Gather, x: &Memory, index: &Memory, out: &mut Memory) -> Result<()> {
+        plan.check(x, index, out)?;
+        for [to, index_at, first] in visits(plan.nest()) {
+            let position = self.position(index.value(index_at), plan.len());
+            let from = position.map(|position| first.wrapping_add_signed(position as isize * plan.stride()));
+            out.bits[to] = from.map_or(0, |from| x.bits[from]);
+        }
+        Ok(())
+    }
+
+    fn scatter(&self, plan: &Scatter, index: &Memory, src: &Memory, out: &mut Memory) -> Result<()> {
+        plan.check(index, src, out)?;
+        let [out_stride, index_stride, src_stride] = plan.strides();
+        for [first, index_first, src_first] in visits(plan.kept()) {
+            let at = |start: usize, step: usize, stride: isize| start.wrapping_add_signed(step as isize * stride);
+            // The sources of each position, in their order.
+            let mut sources = vec![Vec::new(); plan.len()];
+            for step in 0..plan.count() {
+                let index = index.value(at(index_first, step, index_stride));
+                if let Some(position) = self.position(index, plan.len()) {
+                    sources[position].push(at(src_first, step, src_stride));
+                }
+            }
+            for (position, sources) in sources.into_iter().enumerate().filter(|(_, sources)| !sources.is_empty()) {
+                let to = at(first, position, out_stride);
+                if plan.op() == ScatterOp::Set {
+                    out.bits[to] = src.bits[sources[sources.len() - 1]];
+                } else {
+                    let old = std::iter::once(out.value(to));
+                    let values: Vec<_> = old.chain(sources.into_iter().map(|source| src.value(source))).collect();
+                    let op = match plan.op() {
+                        ScatterOp::Max => ReduceOp::Max,
+                        ScatterOp::Min => ReduceOp::Min,
+                        _ => ReduceOp::Sum,
+                    };
+                    out.set(to, accumulate(op, plan.dtype(), &values));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn nonzero(&self, plan: &Nonzero, mask: &Memory, out: &mut Memory) -> Result<()> {
+        plan.check(mask, out)?;
+        let found =
+            visits(plan.nest()).enumerate().filter(|(_, [_, at])| mask.bits[*at] != 0).map(|(number, _)| number);
+        let found: Vec<i64> = found.map(|number| number as i64).collect();
+        for slot in 0..plan.count() {
+            let to = plan.offset().wrapping_add_signed(slot as isize * plan.stride());
+            out.set(to, Scalar::Int(found.get(slot).copied().unwrap_or(-1)));
         }
         Ok(())
     }

@@ -101,10 +101,15 @@ impl Faulty {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let result = pending.take().map_or(result, Err);
         let Err(error) = result else { return Ok(()) };
-        if error.kind() == ErrorKind::DivisionByZero && self.fault.is(Special::SilentDivision) {
+        let (silent, sticky) = match error.kind() {
+            ErrorKind::DivisionByZero => (Special::SilentDivision, Special::StickyDivision),
+            _ => (Special::SilentIndex, Special::StickyIndex),
+        };
+        let caused = matches!(error.kind(), ErrorKind::DivisionByZero | ErrorKind::IndexOutOfRange);
+        if caused && self.fault.is(silent) {
             return Ok(());
         }
-        if error.kind() == ErrorKind::DivisionByZero && self.fault.is(Special::StickyDivision) {
+        if caused && self.fault.is(sticky) {
             *pending = Some(Error::new(error.kind(), error.op(), error.message()));
         }
         Err(error)

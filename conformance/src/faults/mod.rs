@@ -13,8 +13,8 @@
 //! - 49, a bool byte 2 read as false by an op: storages hold only 0 and 1, so the fault sits in `write`.
 //! - 69, a wrong dtype of the result: plans fix it, and storages are checked against the plan.
 //! - 72, mutants of the comparator: unit tests of [`expect`](crate::expect) hold it against hand-made bad results.
-//! - 57, 59 (ε), 61 to 64, 68: about ops of other families (softmax, layer norm, convolution, attention,
-//!   indexing, random numbers). 56, 59, 60 and 67 are here in the form that logsumexp, var, mean and sum have of them.
+//! - 57, 59 (ε), 61, 62, 68: about ops of other families (softmax, layer norm, convolution, attention, random numbers).
+//!   56, 59, 60 and 67 are here in the form that logsumexp, var, mean and sum have of them.
 
 mod backend;
 mod call;
@@ -25,6 +25,7 @@ mod score;
 use std::fmt;
 
 use congruent_backend_api::ops::binary::BinaryOp;
+use congruent_backend_api::ops::index::ScatterOp;
 use congruent_backend_api::ops::unary::UnaryOp;
 use congruent_backend_api::{DType, Op, Scalar};
 
@@ -64,6 +65,10 @@ enum Kind {
     Unary(UnaryOp, fn(f64) -> f64),
     /// Integer arithmetic is another one, on values of this dtype.
     Integer(BinaryOp, fn(DType, i64, i64) -> i64),
+    /// Index values are read as others, given the length of the axis.
+    Index(fn(i64, i64) -> i64),
+    /// A scatter does another.
+    Scatter(ScatterOp, ScatterOp),
     /// Something that only the wrapper's own code can do.
     Special(Special),
 }
@@ -85,6 +90,8 @@ enum Special {
     DownloadStart,
     /// A call without elements is an error.
     EmptyCall,
+    /// The first of several sources stays.
+    FirstWins,
     /// Now and then an allocation spoils memory that is in use.
     FreedInUse,
     /// A linear layer with `gelu` runs with `gelu_tanh`.
@@ -101,8 +108,12 @@ enum Special {
     NoWait,
     /// A division by zero is never reported.
     SilentDivision,
+    /// An index out of range is never reported.
+    SilentIndex,
     /// A division by zero is reported for ever.
     StickyDivision,
+    /// An index out of range is reported for ever.
+    StickyIndex,
     /// The sums of a linear layer pass through the output's dtype.
     SumsRounded,
     /// Calls from another thread than the first one leave an element unwritten.
@@ -166,6 +177,9 @@ impl Fault {
             Kind::Unary(own, _) => op == Op::Unary(own) && dtype.is_float(),
             Kind::Integer(own, _) => op == Op::Binary(own) && dtype.is_int(),
             Kind::Order(_) => matches!(op, Op::Sort(_)),
+            Kind::Index(_) => matches!(op, Op::Gather | Op::Scatter(_)),
+            Kind::Scatter(own, _) => op == Op::Scatter(own),
+            Kind::Special(Special::FirstWins) => op == Op::Scatter(ScatterOp::Set),
             Kind::Output(_) | Kind::Input(_) | Kind::Function(_) | Kind::Special(_) => true,
         };
         own && self.families.contains(&op.family()) && (self.touched)(op, dtype)

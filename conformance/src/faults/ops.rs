@@ -4,6 +4,7 @@ use congruent_backend_api::erase::Erased;
 use congruent_backend_api::ops::binary::{Binary, BinaryOp};
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
+use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter, ScatterOp};
 use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::Normalize;
@@ -13,12 +14,13 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    BinaryOps, CompareOps, CopyOps, DType, Layout, LinearOps, MatmulOps, NormOps, Op, ReduceOps, Result, ScanOps,
-    SortOps, Source, StatisticOps, Storage, UnaryOps, View,
+    Backend as _, BinaryOps, CompareOps, CopyOps, DType, IndexOps, Layout, LinearOps, MatmulOps, NormOps, Op,
+    ReduceOps, Result, ScanOps, SortOps, Source, StatisticOps, Storage, UnaryOps, View,
 };
 
 use super::call::{Call, Values, of_nest, source};
 use super::{Faulty, Held, Kind, Special};
+use crate::host::{decode, encode_int};
 
 impl UnaryOps for Faulty {
     fn unary(&self, plan: &Unary, x: Option<&Held>, out: &mut Held) -> Result<()> {
@@ -411,6 +413,97 @@ impl Faulty {
 
 fn view_size(layout: &Layout, axis: isize) -> usize {
     layout.shape()[axis as usize]
+}
+
+impl IndexOps for Faulty {
+    fn gather(&self, plan: &Gather, x: &Held, index: &Held, out: &mut Held) -> Result<()> {
+        let (op, dtype, nest) = (Op::Gather, plan.dtype(), plan.nest());
+        let last = |operand: usize, size: usize, stride: isize| {
+            let (sizes, strides) = ([nest.sizes(), &[size]].concat(), [nest.strides(operand), &[stride]].concat());
+            Layout::new("fault", &sizes, &strides, nest.offset(operand))
+        };
+        let view = last(0, 1, 1)?;
+        let x_layout = self.layout(op, dtype, last(2, plan.len(), plan.stride())?, Some(x));
+        let index_layout = self.layout(op, dtype, last(1, 1, 1)?, Some(index));
+        let changed = match self.fault.kind {
+            Kind::Input(_) => Gather::new(
+                View { dtype, layout: &x_layout },
+                -1,
+                View { dtype: plan.index_dtype(), layout: &index_layout },
+                View { dtype, layout: &view },
+            )?,
+            _ => *plan,
+        };
+        let reread = self.reread(op, dtype, index, plan.len())?;
+        let index = reread.as_ref().unwrap_or(index);
+        let operands = vec![Values::Stored { storage: x, view: x_layout, group: 1 }];
+        let call = Call { op, dtype, view, operands, factors: (1.0, 0.0) };
+        self.run(&call, out, |out| self.inner.gather(&changed, &x.read(), &index.read(), out))
+    }
+
+    fn scatter(&self, plan: &Scatter, index: &Held, src: &Held, out: &mut Held) -> Result<()> {
+        let (op, dtype, kept) = (Op::Scatter(plan.op()), plan.dtype(), plan.kept());
+        let last = |operand: usize, size: usize| {
+            let strides = [kept.strides(operand), &[plan.strides()[operand]]].concat();
+            Layout::new("fault", &[kept.sizes(), &[size]].concat(), &strides, kept.offset(operand))
+        };
+        let view = last(0, plan.len())?;
+        let mut index_layout = self.layout(op, dtype, last(1, plan.count())?, Some(index));
+        let mut src_layout = self.layout(op, dtype, last(2, plan.count())?, Some(src));
+        let replaced = match self.fault.kind {
+            Kind::Scatter(own, other) if own == plan.op() && other.accepts(dtype) => other,
+            _ => plan.op(),
+        };
+        if self.fault.is(Special::FirstWins) && plan.op() == ScatterOp::Set {
+            (index_layout, src_layout) = (index_layout.flip(&[-1])?, src_layout.flip(&[-1])?);
+        }
+        let changed = match self.fault.kind {
+            Kind::Input(_) | Kind::Scatter(..) | Kind::Special(Special::FirstWins) => Scatter::new(
+                replaced,
+                -1,
+                View { dtype: plan.index_dtype(), layout: &index_layout },
+                View { dtype, layout: &src_layout },
+                View { dtype, layout: &view },
+            )?,
+            _ => *plan,
+        };
+        let reread = self.reread(op, dtype, index, plan.len())?;
+        let index = reread.as_ref().unwrap_or(index);
+        let operands = vec![Values::Stored { storage: src, view: src_layout, group: 1 }];
+        let call = Call { op, dtype, view, operands, factors: (1.0, 0.0) };
+        self.run(&call, out, |out| self.inner.scatter(&changed, &index.read(), &src.read(), out))
+    }
+
+    fn nonzero(&self, plan: &Nonzero, mask: &Held, out: &mut Held) -> Result<()> {
+        let (op, dtype) = (Op::Nonzero, DType::Bool);
+        let view = Layout::new("fault", &[plan.count()], &[plan.stride()], plan.offset())?;
+        let layout = self.layout(op, dtype, of_nest(plan.nest(), 1)?, Some(mask));
+        let changed = match self.fault.kind {
+            Kind::Input(_) => Nonzero::new(View { dtype, layout: &layout }, View { dtype: DType::I64, layout: &view })?,
+            _ => *plan,
+        };
+        let operands = vec![Values::Stored { storage: mask, view: layout, group: 1 }];
+        let call = Call { op, dtype, view, operands, factors: (1.0, 0.0) };
+        self.run(&call, out, |out| self.inner.nonzero(&changed, &mask.read(), out))
+    }
+}
+
+impl Faulty {
+    /// The index as the fault reads it, in a storage of its own.
+    fn reread(&self, op: Op, dtype: DType, index: &Held, len: usize) -> Result<Option<Held>> {
+        let Kind::Index(read) = self.fault.kind else { return Ok(None) };
+        if !self.fault.touches(op, dtype) {
+            return Ok(None);
+        }
+        let mut host = self.peek(&index.read())?;
+        for at in 0..host.storage_len() {
+            let value = decode(host.dtype, host.bits(at)).to_i64();
+            host.set_bits(at, encode_int(host.dtype, read(value, len as i64).into()));
+        }
+        let mut copy = self.alloc(host.dtype, host.storage_len())?;
+        self.write(&host.bytes, &mut copy, 0)?;
+        Ok(Some(copy))
+    }
 }
 
 /// The layout with its last two axes exchanged.

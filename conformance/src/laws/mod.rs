@@ -5,6 +5,7 @@
 
 mod algebra;
 mod functions;
+mod index;
 mod layout;
 mod memory;
 mod norms;
@@ -94,6 +95,14 @@ pub const LAWS: &[Law] = &[
     Law { name: "what a border surrounds is untouched", test: rearrange::borders },
     Law { name: "rolls undone = id, tile and repeat = joins", test: rearrange::copies },
     Law { name: "einsum = products and sums on integers", test: rearrange::einsum },
+    Law { name: "rows taken by a permutation and written back = id", test: index::permuted },
+    Law { name: "⟨gather x, y⟩ = ⟨x, scatter_add y⟩ on integers", test: index::adjoint },
+    Law { name: "embedding = one_hot · table, and so is its gradient", test: index::one_hot },
+    Law { name: "of ascending sources the last is the greatest", test: index::last_wins },
+    Law { name: "sums and extremes do not depend on the order of sources", test: index::order_of_sources },
+    Law { name: "what a mask and its complement select is all there is", test: index::selection },
+    Law { name: "an index out of range is reported once, and poisons nothing", test: index::out_of_range },
+    Law { name: "long sums at one index stay accurate", test: index::long_sums },
     Law { name: "three runs give the same bits", test: state::determinism },
     Law { name: "a chain of 100 ops = one op at a time", test: state::chain },
     Law { name: "four threads give the bits of one", test: state::threads },

@@ -113,6 +113,7 @@ fn case(step: &Step) -> Lowered<Case> {
     let input = |recorded: &Recorded| match recorded {
         Recorded::Tensor(tensor) => download(tensor).map(Input::Tensor),
         Recorded::Scalar(scalar) => Ok(Input::Scalar(*scalar)),
+        Recorded::InPlace => Ok(Input::InPlace),
     };
     let inputs = step.inputs.iter().map(input).collect::<Lowered<_>>()?;
     Ok(Case { call: step.call.clone(), inputs, out: download(step.old.as_ref().unwrap_or(&step.out))? })

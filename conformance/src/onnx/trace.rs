@@ -6,6 +6,7 @@ use congruent::Operand;
 use congruent_backend_api::erase::AnyBackend;
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
+use congruent_backend_api::ops::index::ScatterOp;
 use congruent_backend_api::ops::norm::NormalizeOp;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
 use congruent_backend_api::ops::scan::{ScanOp, ScanRange};
@@ -25,6 +26,8 @@ pub(super) type Tensor = congruent::Tensor<AnyBackend>;
 pub(super) enum Recorded {
     Tensor(Tensor),
     Scalar(Scalar),
+    /// What the output held before.
+    InPlace,
 }
 
 /// A call that was made.
@@ -174,6 +177,25 @@ impl Trace {
         Ok(self.record(call, &[a.into(), b.into()], None, a.matmul(b)?))
     }
 
+    /// Elements at the positions of an index.
+    pub(super) fn gather(&self, x: &Tensor, axis: isize, index: &Tensor) -> Lowered<Tensor> {
+        Ok(self.record(Call::Gather { axis }, &[x.into(), index.into()], None, x.gather(axis, index)?))
+    }
+
+    /// `x` with sources at the positions of an index.
+    pub(super) fn scatter(
+        &self,
+        op: ScatterOp,
+        x: &Tensor,
+        axis: isize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Lowered<Tensor> {
+        defined(Op::Scatter(op), x.dtype())?;
+        let out = x.scatter_with(op, axis, index, src)?;
+        Ok(self.record(Call::Scatter { op, axis }, &[Operand::Output, index.into(), src.into()], Some(x.clone()), out))
+    }
+
     /// `alpha · a @ b + beta · c`.
     pub(super) fn gemm(&self, (a, b): (&Tensor, &Tensor), c: &Tensor, alpha: Scalar, beta: Scalar) -> Lowered<Tensor> {
         defined(Op::Matmul, a.dtype())?;
@@ -183,10 +205,10 @@ impl Trace {
     }
 
     fn record(&self, call: Call, inputs: &[Operand<'_, AnyBackend>], old: Option<Tensor>, out: Tensor) -> Tensor {
-        let inputs = inputs.iter().filter_map(|operand| match operand {
-            Operand::Tensor(tensor) => Some(Recorded::Tensor((*tensor).clone())),
-            Operand::Scalar(scalar) => Some(Recorded::Scalar(*scalar)),
-            Operand::Output => None,
+        let inputs = inputs.iter().map(|operand| match operand {
+            Operand::Tensor(tensor) => Recorded::Tensor((*tensor).clone()),
+            Operand::Scalar(scalar) => Recorded::Scalar(*scalar),
+            Operand::Output => Recorded::InPlace,
         });
         self.steps.borrow_mut().push(Step { call, inputs: inputs.collect(), old, out: out.clone() });
         out

@@ -5,6 +5,7 @@
 pub mod binary;
 pub mod compare;
 pub mod copy;
+pub mod index;
 pub mod linear;
 pub mod matmul;
 pub mod norm;
@@ -15,7 +16,7 @@ pub mod statistic;
 pub mod unary;
 
 use congruent_backend_api::ops::matmul::Matmul;
-use congruent_backend_api::{DType, Op, Scalar};
+use congruent_backend_api::{DType, ErrorKind, Op, Scalar};
 use proptest::prelude::*;
 
 use crate::arithmetic::Arithmetic;
@@ -55,6 +56,9 @@ pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
         Op::Matmul => matmul::cases(dtype, draw),
         Op::Normalize(op) => norm::cases(op, false, dtype, draw),
         Op::NormalizeGrad(op) => norm::cases(op, true, dtype, draw),
+        Op::Gather => index::gathers(dtype, draw),
+        Op::Scatter(op) => index::scatters(op, dtype, draw),
+        Op::Nonzero => index::searches(draw),
     }
 }
 
@@ -86,13 +90,32 @@ pub fn expect_of(case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
             norm::expect(*op, *gradient, *epsilon, axes.as_deref(), case)
         }
         Call::Matmul { alpha, beta } => matmul::expect(*alpha, *beta, case, arithmetic),
+        Call::Gather { axis } => index::expect_gather(*axis, case),
+        Call::Scatter { op, axis } => index::expect_scatter(*op, *axis, case, arithmetic),
+        Call::Nonzero => index::expect_nonzero(case),
     }
 }
 
-/// Whether the data of a case makes a correct backend report `DivisionByZero`.
+/// The error that the data of a case makes a correct backend report.
 #[must_use]
-pub fn divides_by_zero(case: &Case) -> bool {
-    matches!(case.call, Call::Binary(op) if binary::divides_by_zero(op, case))
+pub fn data_error(case: &Case) -> Option<ErrorKind> {
+    match case.call {
+        Call::Binary(op) if binary::divides_by_zero(op, case) => Some(ErrorKind::DivisionByZero),
+        _ if index::out_of_range(case) => Some(ErrorKind::IndexOutOfRange),
+        _ => None,
+    }
+}
+
+/// What is wrong with the report of a data error; `None` when it is the one that is due.
+#[must_use]
+pub fn misreported(reported: Option<ErrorKind>, due: Option<ErrorKind>) -> Option<String> {
+    match (reported, due) {
+        _ if reported == due => None,
+        (Some(reported), None) => Some(format!("reported an error of kind {reported}, which no element causes")),
+        (None, Some(due)) => Some(format!("an element causes {due}, and the next synchronising call said nothing")),
+        (Some(reported), Some(due)) => Some(format!("reported {reported}, but the data causes {due}")),
+        (None, None) => None,
+    }
 }
 
 /// How a generated elementwise case takes one operand.

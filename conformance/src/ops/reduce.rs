@@ -228,7 +228,7 @@ impl Sum {
     }
 
     /// The sum of values that are accumulated in a format.
-    fn with(format: Format, values: &[f64]) -> Self {
+    pub(super) fn with(format: Format, values: &[f64]) -> Self {
         let mut sum = Self::new(format);
         values.iter().for_each(|&x| sum.push(x));
         sum

@@ -1,5 +1,6 @@
 //! The op table: from a name, arguments and operands to a [`Case`].
 
+use congruent_backend_api::ops::index::{Gather, ScatterOp};
 use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::NormalizeOp;
@@ -93,7 +94,8 @@ impl Given {
         let (least, most) = match op {
             Op::Fill => (0, 0),
             Op::Binary(_) | Op::Compare(_) => (2, 2),
-            Op::Where => (3, 3),
+            Op::Where | Op::Scatter(_) => (3, 3),
+            Op::Gather => (2, 2),
             Op::Matmul | Op::Linear | Op::NormalizeGrad(_) => (2, 3),
             Op::SearchSorted => (2, 2),
             Op::Normalize(op) if op.is_affine() => (1, 3),
@@ -126,6 +128,9 @@ impl Given {
             Op::Normalize(op) => self.normalize(op, false)?,
             Op::NormalizeGrad(op) => self.normalize(op, true)?,
             Op::Matmul => return self.matmul(),
+            Op::Scatter(op) => return self.scatter(op),
+            Op::Gather => self.gather()?,
+            Op::Nonzero => self.nonzero()?,
             Op::Fill => self.fill()?,
             _ => self.elementwise(op)?,
         };
@@ -341,6 +346,59 @@ impl Given {
         self.args.finish()?;
         let inputs = [Some(x), Some(weight), bias].into_iter().flatten().map(Input::Tensor).collect();
         Ok(Case { call: Call::Linear { activation }, inputs, out })
+    }
+
+    fn gather(&mut self) -> Result<(Call, DType, Shape), Stop> {
+        let (x, index) = (self.tensor(0)?, self.tensor(1)?);
+        let axis = self.args.required("axis")?.signed()?;
+        let shape = match &self.into {
+            Target::Given(out) => *out.layout.shape(),
+            _ => Gather::shape(x.layout.shape(), axis, index.layout.shape())?,
+        };
+        Ok((Call::Gather { axis }, x.dtype, shape))
+    }
+
+    /// The output holds the old values: those of the first operand, or with `null` there what `into` gives.
+    fn scatter(mut self, op: ScatterOp) -> Result<Case, Stop> {
+        let axis = self.args.required("axis")?.signed()?;
+        let op = match self.args.optional("mode") {
+            None => op,
+            Some(mode) => match mode.text()? {
+                "set" => ScatterOp::Set,
+                "add" => ScatterOp::Add,
+                "max" => ScatterOp::Max,
+                "min" => ScatterOp::Min,
+                _ => return Err(mode.fail("expected \"set\", \"add\", \"max\" or \"min\"").into()),
+            },
+        };
+        let out = match (&self.operands[0], self.into) {
+            (Operand::Null(_), Target::Given(out)) => *out,
+            (Operand::Tensor(x), into) => {
+                let mut out = into.output(x.dtype, *x.layout.shape())?;
+                if out.layout.shape() != x.layout.shape() || out.dtype != x.dtype {
+                    return Err(self.args.fail("x and `into` differ in shape or dtype; give `null` for x").into());
+                }
+                for (to, from) in positions(&out.layout).into_iter().zip(x.view_bits()) {
+                    out.set_bits(to, from);
+                }
+                out
+            }
+            _ => return Err(self.args.fail("`null` for x needs `into`").into()),
+        };
+        self.into = Target::Fresh;
+        let inputs = vec![Input::InPlace, Input::Tensor(self.tensor(1)?), Input::Tensor(self.tensor(2)?)];
+        self.args.finish()?;
+        Ok(Case { call: Call::Scatter { op, axis }, inputs, out })
+    }
+
+    fn nonzero(&self) -> Result<(Call, DType, Shape), Stop> {
+        let mask = self.tensor(0)?;
+        let count = mask.view_bits().into_iter().filter(|&bits| bits != 0).count();
+        let room = match &self.into {
+            Target::Given(out) => *out.layout.shape(),
+            _ => Shape::new("nonzero", &[count])?,
+        };
+        Ok((Call::Nonzero, mask.dtype, room))
     }
 
     /// The operands in the terms of a case; scalars have `dtype`, the condition of `where` is bool.

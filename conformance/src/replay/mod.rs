@@ -23,7 +23,7 @@ pub use write::to_json;
 use crate::case::Case;
 use crate::expect::{Expect, judge};
 use crate::host::HostTensor;
-use crate::ops::{divides_by_zero, expect};
+use crate::ops::{data_error, expect, misreported};
 use crate::report::describe;
 use call::Job;
 use frontend::{Expected, Frontend};
@@ -139,14 +139,12 @@ impl Replay {
         if outcome.damage.is_some() {
             return Ok(outcome.damage);
         }
-        let zero = divides_by_zero(case);
+        let due = data_error(case);
+        let wrong = misreported(outcome.reported, due);
         Ok(match &self.expect {
-            Expectation::Error(ErrorKind::DivisionByZero) if outcome.divided_by_zero && zero => None,
+            _ if wrong.is_some() => wrong,
+            Expectation::Error(kind) if due == Some(*kind) => None,
             Expectation::Error(kind) => Some(format!("succeeded, expected an error of kind {kind}")),
-            _ if outcome.divided_by_zero && !zero => Some("reported a division by zero that was not there".to_owned()),
-            _ if zero && !outcome.divided_by_zero => {
-                Some("divided an integer by zero, and the next synchronising call said nothing".to_owned())
-            }
             Expectation::Outputs(outputs) => self.compare(outputs, &outcome.out, &expect(case)),
             Expectation::Oracle => {
                 let judged = outcome.out.view_bits().into_iter().zip(expect(case)).enumerate();

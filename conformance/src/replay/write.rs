@@ -89,8 +89,9 @@ fn args(case: &Case) -> Value {
         Call::Fill(value) => json!({ "value": scalar(*value) }),
         Call::Linear { activation } => json!({ "activation": activation.name() }),
         Call::Matmul { alpha, beta } => json!({ "alpha": scalar(*alpha), "beta": scalar(*beta) }),
+        Call::Gather { axis } | Call::Scatter { axis, .. } => json!({ "axis": axis }),
         Call::Copy if matches!(case.op(), Op::Cast(_)) => json!({ "dtype": case.out.dtype.name() }),
-        Call::Binary(_) | Call::Compare(_) | Call::Copy | Call::Unary(_) | Call::Where => json!({}),
+        Call::Binary(_) | Call::Compare(_) | Call::Copy | Call::Nonzero | Call::Unary(_) | Call::Where => json!({}),
     }
 }
 

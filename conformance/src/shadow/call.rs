@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use congruent_backend_api::erase::{AnyBackend, Erased};
+use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::Normalize;
@@ -16,7 +17,7 @@ use crate::case::{Call, Case, Input, poisoned};
 use crate::host::HostTensor;
 
 /// A call before its data is known. The first axes of each input are those of the output, in their order; only those of
-/// the operands of products and linear layers stand as these have them.
+/// the operands of products and linear layers stand as these have them, and an indexed axis comes last.
 pub(super) struct Planned {
     pub(super) op: Op,
     pub(super) dtype: DType,
@@ -204,6 +205,51 @@ impl Planned {
             out: *plan.out(),
             out_dtype: dtype,
         }
+    }
+
+    pub(super) fn gather(plan: &Gather) -> Result<Self> {
+        let (nest, dtype) = (plan.nest(), plan.dtype());
+        let last = |operand: usize, size: usize, stride: isize| {
+            let (sizes, strides) = ([nest.sizes(), &[size]].concat(), [nest.strides(operand), &[stride]].concat());
+            Layout::new("shadow", &sizes, &strides, nest.offset(operand))
+        };
+        let (x, index) = (last(2, plan.len(), plan.stride())?, last(1, 1, 1)?);
+        Ok(Self {
+            op: Op::Gather,
+            dtype,
+            call: Call::Gather { axis: -1 },
+            inputs: vec![Source::Tensor(dtype, x), Source::Tensor(plan.index_dtype(), index)],
+            out: last(0, 1, 1)?,
+            out_dtype: dtype,
+        })
+    }
+
+    pub(super) fn scatter(plan: &Scatter) -> Result<Self> {
+        let (kept, dtype, op) = (plan.kept(), plan.dtype(), plan.op());
+        let last = |operand: usize, size: usize| {
+            let strides = [kept.strides(operand), &[plan.strides()[operand]]].concat();
+            Layout::new("shadow", &[kept.sizes(), &[size]].concat(), &strides, kept.offset(operand))
+        };
+        let (index, src) = (last(1, plan.count())?, last(2, plan.count())?);
+        Ok(Self {
+            op: Op::Scatter(op),
+            dtype,
+            call: Call::Scatter { op, axis: -1 },
+            inputs: vec![Source::InPlace, Source::Tensor(plan.index_dtype(), index), Source::Tensor(dtype, src)],
+            out: last(0, plan.len())?,
+            out_dtype: dtype,
+        })
+    }
+
+    pub(super) fn nonzero(plan: &Nonzero) -> Result<Self> {
+        Ok(Self {
+            op: Op::Nonzero,
+            dtype: DType::Bool,
+            call: Call::Nonzero,
+            inputs: vec![Source::Tensor(DType::Bool, walked(plan.nest(), 1)?)],
+            out: Layout::new("shadow", &[plan.count()], &[plan.stride()], plan.offset())?,
+            out_dtype: DType::I64,
+        })
     }
 
     /// The part of the output's storage that is looked at.

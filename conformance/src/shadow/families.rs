@@ -4,6 +4,7 @@ use congruent_backend_api::erase::Erased;
 use congruent_backend_api::ops::binary::Binary;
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
+use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::Normalize;
@@ -13,8 +14,8 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, LinearOps, MatmulOps, NormOps, Op, ReduceOps, Result, ScanOps,
-    SortOps, StatisticOps, UnaryOps,
+    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, IndexOps, LinearOps, MatmulOps, NormOps, Op, ReduceOps, Result,
+    ScanOps, SortOps, StatisticOps, UnaryOps,
 };
 
 use super::call::Planned;
@@ -191,6 +192,34 @@ impl NormOps for Shadow {
         self.step(&planned, &inputs, out, |backend, x, out| {
             let (op, third) = (plan.full_op(), x.get(2).copied().flatten());
             backend.normalize_grad(plan, tensor(op, x[0])?, tensor(op, x[1])?, third, out)
+        })
+    }
+}
+
+impl IndexOps for Shadow {
+    fn gather(&self, plan: &Gather, x: &Pair, index: &Pair, out: &mut Pair) -> Result<()> {
+        plan.check(x, index, out)?;
+        let planned = Planned::gather(plan)?;
+        self.step(&planned, &[Some(x), Some(index)], out, |backend, x, out| {
+            backend.gather(plan, tensor(Op::Gather, x[0])?, tensor(Op::Gather, x[1])?, out)
+        })
+    }
+
+    fn scatter(&self, plan: &Scatter, index: &Pair, src: &Pair, out: &mut Pair) -> Result<()> {
+        plan.check(index, src, out)?;
+        let planned = Planned::scatter(plan)?;
+        let op = planned.op;
+        // The first input is the output's old value.
+        self.step(&planned, &[None, Some(index), Some(src)], out, |backend, x, out| {
+            backend.scatter(plan, tensor(op, x[1])?, tensor(op, x[2])?, out)
+        })
+    }
+
+    fn nonzero(&self, plan: &Nonzero, mask: &Pair, out: &mut Pair) -> Result<()> {
+        plan.check(mask, out)?;
+        let planned = Planned::nonzero(plan)?;
+        self.step(&planned, &[Some(mask)], out, |backend, x, out| {
+            backend.nonzero(plan, tensor(Op::Nonzero, x[0])?, out)
         })
     }
 }

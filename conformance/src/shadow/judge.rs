@@ -6,7 +6,7 @@ use super::divergence::Wrong;
 use crate::case::{Call, Case, Input};
 use crate::expect::{Expect, judge};
 use crate::host::{HostTensor, decode, positions};
-use crate::ops::{divides_by_zero, expect};
+use crate::ops::{data_error, expect, misreported};
 use crate::report::describe;
 
 /// What one backend made of a case.
@@ -43,15 +43,13 @@ fn finding(wrong: [bool; 2], reason: impl FnOnce() -> String) -> Option<Finding>
 
 /// Errors that the data caused must be those of the contract.
 fn reports(case: &Case, ran: &[Ran<'_>; 2]) -> Option<Finding> {
-    let reported = [0, 1].map(|side| ran[side].error.is_some());
+    let reported = [0, 1].map(|side| ran[side].error.map(Error::kind));
     if reported[0] == reported[1] {
         return None;
     }
-    let due = divides_by_zero(case);
-    finding(reported.map(|reported| reported != due), || match due {
-        true => "an integer is divided by zero, and the next synchronising call said nothing".to_owned(),
-        false => "it reported an error that no element causes".to_owned(),
-    })
+    let due = data_error(case);
+    let wrong = reported.map(|reported| misreported(reported, due));
+    finding([0, 1].map(|side| wrong[side].is_some()), || wrong.into_iter().flatten().next().unwrap_or_default())
 }
 
 /// Elements outside the view must be as before.
@@ -75,7 +73,9 @@ fn damage(case: &Case, ran: &[Ran<'_>; 2]) -> Option<Finding> {
 fn values(case: &Case, ran: &[Ran<'_>; 2], limit: usize) -> Option<Finding> {
     let [a, b] = [0, 1].map(|side| HostTensor { bytes: ran[side].bytes.to_vec(), ..case.out.clone() }.view_bits());
     let mut differing: Vec<usize> = (0..a.len()).filter(|&index| a[index] != b[index]).collect();
-    let whole = (work(case) <= limit).then(|| expect(case));
+    // Which sources meet an element only the whole case says, and searching it takes one pass.
+    let whole = matches!(case.call, Call::Scatter { .. } | Call::Nonzero) || work(case) <= limit;
+    let whole = whole.then(|| expect(case));
     if whole.is_none() {
         differing = farthest(case.out.dtype, &a, &b, differing);
     }
@@ -145,7 +145,8 @@ fn element(case: &Case, index: usize) -> Option<Case> {
         // the right its columns. The weight and the bias of a layer have the output's last axis as their first.
         let axes = at.iter().copied().enumerate();
         let axes: Vec<(usize, usize)> = match (&case.call, operand) {
-            (Call::Matmul { .. } | Call::Linear { .. }, 0) => axes.take(rank - 1).collect(),
+            // The gathered axis of the input stays whole.
+            (Call::Matmul { .. } | Call::Linear { .. } | Call::Gather { .. }, 0) => axes.take(rank - 1).collect(),
             (Call::Matmul { .. }, _) => axes.filter(|&(axis, _)| axis != rank - 2).collect(),
             (Call::Linear { .. }, _) => vec![(0, at[rank - 1])],
             _ => axes.collect(),

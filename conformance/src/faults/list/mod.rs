@@ -1,6 +1,7 @@
 //! The faults, by concern, and what they share.
 
 mod functions;
+mod index;
 mod layout;
 mod memory;
 mod norms;
@@ -18,7 +19,8 @@ use crate::host::{decode, encode_float};
 use crate::round::{exp2, exponent};
 
 /// Every family.
-pub(super) const ALL: &[&str] = &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "matmul", "norm"];
+pub(super) const ALL: &[&str] =
+    &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "matmul", "norm", "index"];
 const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "scan", "matmul"];
 
 /// Every fault.
@@ -32,6 +34,7 @@ pub fn faults() -> impl Iterator<Item = Fault> {
         sorting::FAULTS,
         products::FAULTS,
         norms::FAULTS,
+        index::FAULTS,
     ]
     .into_iter()
     .flatten()

@@ -4,6 +4,7 @@ mod activation;
 mod binary;
 mod compare;
 mod copy;
+mod index;
 mod loss;
 mod matmul;
 mod normalize;
@@ -27,6 +28,7 @@ pub(super) fn run(trace: &Trace, node: &Node<'_>) -> Lowered<Vec<Tensor>> {
         scan::lower,
         sort::lower,
         matmul::lower,
+        index::lower,
         view::lower,
         activation::lower,
         normalize::lower,

@@ -3,7 +3,7 @@
 use congruent_backend_api::{Slice, axis};
 
 use super::{Outputs, one};
-use crate::onnx::node::{Lowered, Node, Stop, integers, sizes};
+use crate::onnx::node::{Lowered, Node, integers, sizes};
 use crate::onnx::trace::{Tensor, Trace};
 
 pub(super) fn lower(_: &Trace, node: &Node<'_>) -> Outputs {
@@ -11,7 +11,6 @@ pub(super) fn lower(_: &Trace, node: &Node<'_>) -> Outputs {
         "DepthToSpace" => depth_to_space(node)?,
         "Expand" => expand(node)?,
         "Flatten" => flatten(node)?,
-        "Gather" => gather(node)?,
         "Reshape" => reshape(node)?,
         "Slice" => slice(node)?,
         "SpaceToDepth" => space_to_depth(node)?,
@@ -72,24 +71,6 @@ fn flatten(node: &Node<'_>) -> Lowered<Tensor> {
     };
     let (outer, inner) = x.shape().split_at(at);
     Ok(x.reshape([outer.iter().product(), inner.iter().product()])?)
-}
-
-/// The indices are known here, so each position is a view, and the views are stacked.
-fn gather(node: &Node<'_>) -> Lowered<Tensor> {
-    let (x, indices) = (node.input(0)?, node.input(1)?);
-    let at = axis("Gather", node.size("axis", 0), x.rank())?;
-    let positions = integers(indices)?;
-    let taken: Vec<Tensor> =
-        positions.iter().map(|&position| x.select(at as isize, position)).collect::<Result<_, _>>()?;
-    if indices.rank() == 0 {
-        return taken.into_iter().next().ok_or_else(|| Stop::Malformed("a scalar without a value".to_owned()));
-    }
-    if taken.is_empty() {
-        return Err(node.not_covered("of no positions"));
-    }
-    let mut shape = x.shape().to_vec();
-    shape.splice(at..=at, indices.shape().iter().copied());
-    Ok(Tensor::stack(&taken.iter().collect::<Vec<_>>(), at as isize)?.reshape(shape)?)
 }
 
 /// −1 is what remains, 0 the old size.

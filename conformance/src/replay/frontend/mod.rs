@@ -1,11 +1,13 @@
-//! Ops that only the frontend has: views, joins, parts, writing into a part, which only move elements, and what is composed
-//! from sorts. They run through the frontend, and their oracle is plain index arithmetic on elements in row-major order. A
+//! Ops that only the frontend has: views, joins, parts, writing into a part or at positions that are data, which move
+//! elements, and what is composed from sorts. They run through the frontend, and their oracle is plain index arithmetic on
+//! elements in row-major order. A
 //! composition that computes, `einsum`, has an oracle with bounds of its own.
 //!
 //! A file below this folder is a group of ops: a type with the arguments that implements [`Moves`], and an [`Entry`] in
 //! [`OPS`] that says what the ops are called and how the arguments are read.
 
 mod einsum;
+mod index;
 mod join;
 mod rearrange;
 mod sort;
@@ -32,6 +34,12 @@ const OPS: &[Entry] = &[
     join::ASSIGN,
     rearrange::PAD,
     rearrange::REARRANGE,
+    index::COUNTED,
+    index::INDEXED,
+    index::TRIANGLE,
+    index::WRITTEN,
+    join::JOIN,
+    join::ASSIGN,
     sort::ORDER,
     sort::QUANTILE,
     view::VIEW,
