@@ -303,12 +303,12 @@ impl Parameter for ScatterParameter {}
 /// `Scan` of `index.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct ScanParameter {
+pub(crate) struct OffsetsParameter {
     pub(crate) values: DevicePointer,
     pub(crate) count: u64,
 }
 
-impl Parameter for ScanParameter {}
+impl Parameter for OffsetsParameter {}
 
 /// `Mask` of `index.cu`.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use congruent_backend_api::{DType, IndexOps, Nest, Op, Result};
 
 use crate::device::Cuda;
 use crate::kernels::{Kernel, Pass};
-use crate::launch::{DeviceNest, GatherParameter, MaskParameter, ScanParameter, THREADS};
+use crate::launch::{DeviceNest, GatherParameter, MaskParameter, OffsetsParameter, THREADS};
 use crate::storage::{CudaStorage, DevicePointer};
 
 #[deny(clippy::missing_trait_methods, reason = "a default would be a performance bug")]
@@ -97,7 +97,7 @@ impl IndexOps for Cuda {
 impl Cuda {
     /// Replaces each of `count` numbers by the sum of those before it; the sum of all follows the last.
     pub(super) fn scan(&self, values: &CudaStorage, count: usize) -> Result<()> {
-        let parameter = ScanParameter { values: values.at(0), count: count as u64 };
+        let parameter = OffsetsParameter { values: values.at(0), count: count as u64 };
         let kernel = Kernel { pass: Pass::Scan, ..Kernel::new(Op::Nonzero, DType::Bool) };
         // SAFETY: both callers have allocated `count + 1` numbers on this device, which nobody else knows.
         unsafe { self.device.launch(kernel, 1, &parameter) }

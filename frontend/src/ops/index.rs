@@ -324,7 +324,7 @@ impl<B: IndexOps + CopyOps + ReduceOps + BinaryOps + ?Sized> Tensor<B> {
         let mut rest = flat;
         for axis in (0..self.rank()).rev() {
             let size = self.shape()[axis].max(1) as i64;
-            out.slice_assign((.., axis), &rest.modulo(size)?)?;
+            out.assign((.., axis), &rest.modulo(size)?)?;
             rest = rest.div(size)?;
         }
         Ok(out)
