@@ -1,5 +1,6 @@
 //! The base of every backend: storage, transfer, capability, synchronisation.
 
+use std::any::Any;
 use std::fmt::Debug;
 
 use crate::dtype::DType;
@@ -70,6 +71,23 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// `Argument` as for [`write`](Self::write); an error that an earlier op left behind, as
     /// [`synchronize`](Self::synchronize) returns it.
     fn download(&self, storage: &Self::Storage, start: usize, bytes: &mut [u8]) -> Result<()>;
+
+    /// Fills `out` with elements `start..` of a storage that another backend made, without the host in between, when this
+    /// backend knows how: between devices of one kind, say. `source` is that [`Storage`], of any type; one of
+    /// [`Erase`](crate::erase::Erase) is seen through.
+    ///
+    /// # Contract
+    /// - `true`: as if `out` had been [written](Self::write) with what [`download`](Self::download) gave, but errors that
+    ///   the data of earlier ops caused stay where they are.
+    /// - `false`: nothing has changed; the caller copies through the host.
+    /// - `source` may be written and dropped at once.
+    ///
+    /// # Errors
+    /// `DType` when the dtypes differ, `Argument` when the source has too few elements.
+    fn receive(&self, source: &dyn Any, start: usize, out: &mut Self::Storage) -> Result<bool> {
+        let _ = (source, start, out);
+        Ok(false)
+    }
 
     /// Waits until every earlier op has finished.
     ///

@@ -57,6 +57,12 @@ impl Storage for Erased {
     }
 }
 
+/// The storage within, if `storage` is [`Erased`]; else itself. For [`Backend::receive`].
+#[must_use]
+pub fn exposed(storage: &dyn Any) -> &dyn Any {
+    storage.downcast_ref::<Erased>().map_or(storage, |erased| &*erased.storage)
+}
+
 impl<B: Backend> Erase<B> {
     fn inner<'s>(&self, storage: &'s Erased) -> Result<&'s B::Storage> {
         storage.storage.downcast_ref().ok_or_else(|| self.foreign())
@@ -98,6 +104,10 @@ impl<B: Backend> Backend for Erase<B> {
 
     fn download(&self, storage: &Erased, start: usize, bytes: &mut [u8]) -> Result<()> {
         self.0.download(self.inner(storage)?, start, bytes)
+    }
+
+    fn receive(&self, source: &dyn Any, start: usize, out: &mut Erased) -> Result<bool> {
+        self.0.receive(exposed(source), start, self.inner_mut(out)?)
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -249,5 +259,32 @@ impl<B: IndexOps> IndexOps for Erase<B> {
 
     fn nonzero(&self, plan: &Nonzero, mask: &Erased, out: &mut Erased) -> Result<()> {
         self.0.nonzero(plan, self.inner(mask)?, self.inner_mut(out)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq)]
+    struct Two;
+
+    impl Storage for Two {
+        fn dtype(&self) -> DType {
+            DType::F32
+        }
+
+        fn len(&self) -> usize {
+            2
+        }
+    }
+
+    #[test]
+    fn an_erased_storage_is_seen_through() {
+        let erased = Erased::new(Two);
+        assert_eq!((erased.dtype(), erased.len()), (DType::F32, 2));
+        for storage in [&erased as &dyn Any, &Two] {
+            assert_eq!(exposed(storage).downcast_ref(), Some(&Two));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The backend handle: storage, transfer, and the marks that bad data leaves.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -77,6 +78,11 @@ impl Backend for Cpu {
         self.take_error("download")?;
         storage.read(bytes, start);
         Ok(())
+    }
+
+    /// The host is this backend's memory: through it is the direct way.
+    fn receive(&self, _source: &dyn Any, _start: usize, _out: &mut CpuStorage) -> Result<bool> {
+        Ok(false)
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -167,9 +167,12 @@ impl<'a> Launch<'a> {
     /// A `const T*` to element `start` of a storage, of which the kernel may read `len`.
     ///
     /// # Errors
-    /// `DType` when the storage holds another type; `Argument` when it ends before, or belongs to another backend.
+    /// `DType` when the storage holds another type; `Argument` when it ends before, or lies on another device; what the driver reports.
     pub fn input<T: Element>(self, storage: &'a CudaStorage, start: usize, len: usize) -> Result<Self> {
-        self.pointer::<T>(storage, start, len)
+        let launch = self.pointer::<T>(storage, start, len)?;
+        // What the stream waits for here comes before the launch, and while the storage is borrowed nothing writes it.
+        storage.order_read(&launch.kernel.device).map_err(|error| driver_error(OP, error))?;
+        Ok(launch)
     }
 
     /// A `T*` to element `start` of a storage, of which the kernel may read and write `len`.
@@ -177,7 +180,9 @@ impl<'a> Launch<'a> {
     /// # Errors
     /// As [`input`](Self::input).
     pub fn output<T: Element>(self, storage: &'a mut CudaStorage, start: usize, len: usize) -> Result<Self> {
-        self.pointer::<T>(storage, start, len)
+        let launch = self.pointer::<T>(storage, start, len)?;
+        storage.order_write(&launch.kernel.device).map_err(|error| driver_error(OP, error))?;
+        Ok(launch)
     }
 
     /// A number: `double float __half __nv_bfloat16 long long, int, unsigned, unsigned char` or `bool`.
@@ -249,7 +254,7 @@ impl<'a> Launch<'a> {
     fn pointer<T: Element>(mut self, storage: &CudaStorage, start: usize, len: usize) -> Result<Self> {
         let (kernel, index) = (self.kernel, self.arguments.len());
         if !storage.is_on(&kernel.device) {
-            return Err(kernel.fail(format!("argument {index} was not made by the backend of the kernel")));
+            return Err(kernel.fail(format!("argument {index} is memory of another device than the kernel's")));
         }
         if storage.dtype() != T::DTYPE {
             let message = format!("`{}`: argument {index} is {}, not {}", kernel.name, storage.dtype(), T::DTYPE);

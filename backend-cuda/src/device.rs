@@ -1,16 +1,23 @@
 //! The device behind a [`Cuda`] backend: context, stream, memory pool, compiled kernels, cuBLAS handle.
 
+use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use congruent_backend_api::{Backend, DType, Error, ErrorKind, Op, Result, check_transfer};
+use congruent_backend_api::erase::exposed;
+use congruent_backend_api::{Backend, DType, Error, ErrorKind, Op, Result, Storage, check_transfer};
 use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
 use crate::blas::Blas;
 use crate::error::{Library, driver_error};
+use crate::flag::{HostFlag, Mark};
+use crate::fork;
 use crate::kernels::Kernels;
 use crate::memory::keep_in_pool;
-use crate::storage::{CudaStorage, DevicePointer, HostFlag, Mark};
+use crate::storage::{CudaStorage, DevicePointer};
+use crate::stream::Tail;
+use crate::transfer::Staging;
 
 /// The CUDA backend: one device, one stream. Cloning gives another handle to the same device state.
 ///
@@ -43,7 +50,8 @@ impl Cuda {
     /// The device `ordinal` with the default options.
     ///
     /// # Errors
-    /// `LibraryNotFound` without a CUDA driver, `Argument` when there is no such device, and what the driver reports.
+    /// `LibraryNotFound` without a CUDA driver, `DriverTooOld` for one older than CUDA 12, `Argument` when there is no
+    /// such device, and what the driver reports.
     pub fn new(ordinal: usize) -> Result<Self> {
         Self::builder(ordinal).build()
     }
@@ -59,25 +67,13 @@ impl Cuda {
     /// `LibraryNotFound` without a CUDA driver, and what the driver reports.
     pub fn device_count() -> Result<usize> {
         const OP: &str = "device_count";
+        fork::check(OP)?;
         Library::Driver.require(OP)?;
         match CudaContext::device_count() {
             Ok(count) => Ok(usize::try_from(count).unwrap_or(0)),
             Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => Ok(0),
             Err(error) => Err(driver_error(OP, error)),
         }
-    }
-
-    /// Fails unless a storage was made by this backend.
-    pub(crate) fn check_owner(&self, op: &'static str, storage: &CudaStorage) -> Result<()> {
-        if storage.is_on(&self.device) {
-            return Ok(());
-        }
-        let message = format!(
-            "{storage:?} was not made by this `{}`; each `Cuda::new` has a stream of its own, so clone one backend or copy \
-             through the host",
-            self.device.name
-        );
-        Err(Error::new(ErrorKind::Argument, op, message))
     }
 }
 
@@ -121,12 +117,13 @@ impl CudaBuilder {
                 version / 1000,
                 version % 1000 / 10
             );
-            return Err(Error::new(ErrorKind::LibraryNotFound, OP, message));
+            return Err(Error::new(ErrorKind::DriverTooOld, OP, message));
         }
+        fork::watch();
         let device = Device::open(&self, version).map_err(|error| driver_error(OP, error))?;
         // Older devices cannot take a kernel's parameters as `__grid_constant__`.
-        if device.arch < 70 {
-            let (major, minor) = (device.arch / 10, device.arch % 10);
+        if device.arch() < 70 {
+            let (major, minor) = (device.arch() / 10, device.arch() % 10);
             let message = format!(
                 "device {} has compute capability {major}.{minor}; the kernels need 7.0 (Volta) or later",
                 self.ordinal
@@ -137,12 +134,26 @@ impl CudaBuilder {
     }
 }
 
-/// What all handles of one backend share.
+/// What all handles of one backend share: a stream.
 pub(crate) struct Device {
-    name: String,
+    // In a forked child nothing of it can be dropped.
+    parts: ManuallyDrop<Parts>,
+}
+
+struct Parts {
+    gpu: Arc<Gpu>,
     flag: HostFlag,
-    kernels: Kernels,
     blas: Blas,
+    staging: Staging,
+    tail: Tail,
+    // Last, since it keeps the context that the fields above need to be dropped.
+    stream: Arc<CudaStream>,
+}
+
+/// What the streams of one device share that were forked from each other.
+struct Gpu {
+    name: String,
+    kernels: Kernels,
     arch: u32,
     multiprocessors: u32,
     shared_memory: usize,
@@ -150,8 +161,6 @@ pub(crate) struct Device {
     reads_pageable_memory: bool,
     tf32: bool,
     atomic_scatter: bool,
-    // Last, since it keeps the context that the fields above need to be dropped.
-    stream: Arc<CudaStream>,
 }
 
 impl Device {
@@ -163,12 +172,9 @@ impl Device {
         let shared = count(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         let pageable = count(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)?;
         keep_in_pool(&context, options.pool_threshold)?;
-        Ok(Self {
+        let gpu = Gpu {
             name: format!("cuda:{}", options.ordinal),
-            flag: HostFlag::new()?,
-            stream: context.new_stream()?,
             kernels: Kernels::new(),
-            blas: Blas::default(),
             arch: (10 * major + minor).unsigned_abs(),
             multiprocessors: multiprocessors.unsigned_abs(),
             shared_memory: shared.unsigned_abs() as usize,
@@ -176,73 +182,109 @@ impl Device {
             reads_pageable_memory: pageable != 0,
             tf32: options.tf32,
             atomic_scatter: options.atomic_scatter,
-        })
+        };
+        Self::on(Arc::new(gpu), &context)
+    }
+
+    /// Another stream of the same device; the caller has bound the context.
+    pub(crate) fn fork(&self) -> Result<Self, DriverError> {
+        Self::on(self.parts.gpu.clone(), self.context())
+    }
+
+    fn on(gpu: Arc<Gpu>, context: &Arc<CudaContext>) -> Result<Self, DriverError> {
+        let stream = context.new_stream()?;
+        let parts = Parts {
+            gpu,
+            flag: HostFlag::new()?,
+            blas: Blas::default(),
+            staging: Staging::default(),
+            tail: Tail::new(&stream)?,
+            stream,
+        };
+        Ok(Self { parts: ManuallyDrop::new(parts) })
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        &self.parts.gpu.name
     }
 
     pub(crate) fn context(&self) -> &Arc<CudaContext> {
-        self.stream.context()
+        self.parts.stream.context()
     }
 
     pub(crate) fn stream(&self) -> sys::CUstream {
-        self.stream.cu_stream()
+        self.parts.stream.cu_stream()
+    }
+
+    pub(crate) fn cuda_stream(&self) -> &CudaStream {
+        &self.parts.stream
+    }
+
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.parts.staging
+    }
+
+    pub(crate) fn tail(&self) -> &Tail {
+        &self.parts.tail
+    }
+
+    pub(crate) fn host_flag(&self) -> &HostFlag {
+        &self.parts.flag
     }
 
     pub(crate) fn kernels(&self) -> &Kernels {
-        &self.kernels
+        &self.parts.gpu.kernels
     }
 
     pub(crate) fn blas(&self) -> &Blas {
-        &self.blas
+        &self.parts.blas
     }
 
     /// The compute capability, 90 for 9.0.
     pub(crate) fn arch(&self) -> u32 {
-        self.arch
+        self.parts.gpu.arch
     }
 
     pub(crate) fn multiprocessors(&self) -> u32 {
-        self.multiprocessors
+        self.parts.gpu.multiprocessors
     }
 
     /// The most shared memory that a block can have, in bytes.
     pub(crate) fn shared_memory(&self) -> usize {
-        self.shared_memory
+        self.parts.gpu.shared_memory
     }
 
     /// The CUDA version of the driver, 13000 for 13.0.
     pub(crate) fn driver_version(&self) -> i32 {
-        self.driver_version
+        self.parts.gpu.driver_version
     }
 
     pub(crate) fn reads_pageable_memory(&self) -> bool {
-        self.reads_pageable_memory
+        self.parts.gpu.reads_pageable_memory
     }
 
     pub(crate) fn tf32(&self) -> bool {
-        self.tf32
+        self.parts.gpu.tf32
     }
 
     /// Where kernels report a division by zero.
     pub(crate) fn flag(&self) -> DevicePointer {
-        self.flag.pointer(Mark::DivisionByZero)
+        self.parts.flag.pointer(Mark::DivisionByZero)
     }
 
     /// Where kernels report an index out of range.
     pub(crate) fn index_flag(&self) -> DevicePointer {
-        self.flag.pointer(Mark::IndexOutOfRange)
+        self.parts.flag.pointer(Mark::IndexOutOfRange)
     }
 
     /// Whether float sums of a scatter may be added in any order.
     pub(crate) fn atomic_scatter(&self) -> bool {
-        self.atomic_scatter
+        self.parts.gpu.atomic_scatter
     }
 
     /// Makes the context current on this thread.
     pub(crate) fn bind(&self, op: &'static str) -> Result<()> {
+        fork::check(op)?;
         self.context().bind_to_thread().map_err(|error| driver_error(op, error))
     }
 
@@ -252,33 +294,28 @@ impl Device {
         // SAFETY: the stream lives as long as this value.
         unsafe { result::stream::synchronize(self.stream()) }
     }
-
-    /// The error that the data of an earlier op caused, once; the caller has waited for the stream.
-    fn report(&self, op: &'static str) -> Result<()> {
-        if self.flag.take(Mark::DivisionByZero) {
-            let message = "an earlier integer `div`, `rem`, `modulo` or `pow` on this backend divided by zero; such elements are 0";
-            return Err(Error::new(ErrorKind::DivisionByZero, op, message));
-        }
-        if self.flag.take(Mark::IndexOutOfRange) {
-            let message = "an index of an earlier gather or scatter on this backend was negative or not less than the size of \
-                           its axis; it read 0, or wrote nothing";
-            return Err(Error::new(ErrorKind::IndexOutOfRange, op, message));
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // Kernels in flight may still write the flag. An error means that the context is gone, and they with it.
+        if fork::check("drop").is_err() {
+            return;
+        }
+        // Kernels in flight may still write the flag, and copies read the staging buffers. An error means that the context
+        // is gone, and they with it.
         let _ = self.context().bind_to_thread();
         let _ = self.wait();
+        // SAFETY: this is the one place that drops the parts, and nothing uses them after.
+        unsafe { ManuallyDrop::drop(&mut self.parts) };
     }
 }
 
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Device").field("name", &self.name).field("arch", &self.arch).finish_non_exhaustive()
+        f.debug_struct("Device")
+            .field("name", &self.parts.gpu.name)
+            .field("arch", &self.parts.gpu.arch)
+            .finish_non_exhaustive()
     }
 }
 
@@ -294,7 +331,7 @@ impl Backend for Cuda {
     type Storage = CudaStorage;
 
     fn name(&self) -> &str {
-        &self.device.name
+        self.device.name()
     }
 
     fn supports(&self, _op: Op, _dtype: DType) -> bool {
@@ -306,20 +343,35 @@ impl Backend for Cuda {
     }
 
     fn write(&self, bytes: &[u8], storage: &mut CudaStorage, start: usize) -> Result<()> {
-        self.check_owner("write", storage)?;
+        self.order("write", [], storage)?;
         check_transfer("write", storage, start, bytes.len())?;
-        if congruent_backend_api::Storage::dtype(storage) == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
-            let truths: Vec<u8> = bytes.iter().map(|&byte| u8::from(byte != 0)).collect();
-            return storage.upload(&truths, start);
-        }
-        storage.upload(bytes, start)
+        let mut truths = Vec::new();
+        let bytes = if storage.dtype() == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+            truths.extend(bytes.iter().map(|&byte| u8::from(byte != 0)));
+            &truths
+        } else {
+            bytes
+        };
+        // SAFETY: the transfer was checked to lie in the storage, which is of this GPU, is borrowed mutably, and is ordered
+        // behind its other users.
+        unsafe { self.device.upload(bytes, storage.at(start)) }
     }
 
     fn download(&self, storage: &CudaStorage, start: usize, bytes: &mut [u8]) -> Result<()> {
-        self.check_owner("download", storage)?;
+        self.order_input("download", storage)?;
         check_transfer("download", storage, start, bytes.len())?;
-        storage.download(start, bytes)?;
+        // SAFETY: the transfer was checked to lie in the storage, which is of this GPU, is borrowed, and is ordered behind
+        // its last writer.
+        unsafe { self.device.download(storage.at(start), bytes) }?;
         self.device.report("download")
+    }
+
+    /// From any stream of any CUDA device of the process.
+    fn receive(&self, source: &dyn Any, start: usize, out: &mut CudaStorage) -> Result<bool> {
+        match exposed(source).downcast_ref() {
+            Some(source) => self.copy_storage(source, start, out).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -16,15 +16,34 @@
 //!    elements is `elementwise` in `common.cuh`.
 //!
 //! Reductions go through `ops/reduce.rs` and `reduce.cu`, float matrix products through `ops/matmul.rs` and `blas.rs`.
-//! `unsafe` stands where a library is called: `launch.rs`, `storage.rs`, `memory.rs`, `cublas.rs`, `cublaslt.rs`,
-//! `compile.rs`, `custom.rs`, and few lines in `device.rs` and `error.rs`; and where `ops/` starts a kernel or a product and says why its addresses hold.
+//! `unsafe` stands where a library is called: `launch.rs`, `storage.rs`, `transfer.rs`, `pinned.rs`, `peer.rs`,
+//! `memory.rs`, `flag.rs`, `cublas.rs`, `cublaslt.rs`, `compile.rs`, `custom.rs`, and few lines in `device.rs`, `stream.rs`,
+//! `error.rs` and `fork.rs`; and where `ops/` starts a kernel or a product and says why its addresses hold.
 //!
 //! # Order, threads, errors
 //!
-//! A backend has one stream, so its work runs in the order of the calls, from however many threads they come. Memory
-//! comes from the device's pool and returns to it in stream order; nothing waits for the device but `download`,
-//! `synchronize`, and an allocation that failed once. A kernel reports a division by zero through a word of host
-//! memory, which costs nothing until it happens.
+//! A backend is a stream: its work runs in the order of the calls, from however many threads they come. Memory comes from
+//! the device's pool and returns to it in stream order; nothing waits for the device but `download`, `synchronize`,
+//! [`Cuda::trim`], and an allocation that failed once.
+//!
+//! [`Cuda::fork`] makes a second stream of the same device, beside the first. Storages may be used by every stream of
+//! their device: reads, writes and the release of a storage are ordered on the device, at no cost while one stream alone
+//! uses it (`stream.rs`). [`Cuda::record`], [`Cuda::wait_for`] and [`Event::wait`] order what no storage connects. Another
+//! device is another memory: `receive`, which the frontend's `to_backend` calls, copies between devices directly.
+//!
+//! A kernel reports what only the data shows, such as a division by zero, through a word of host memory, which costs
+//! nothing until it happens. The first synchronising call of the backend that stands behind the op in the order of the
+//! stream returns the error, once, on whichever thread that is; threads that want errors of their own take a fork each.
+//!
+//! After a kernel that traps, every call on that device is
+//! [`DeviceLost`](congruent_backend_api::ErrorKind::DeviceLost) until the process ends, and, as the driver sees fit, on the
+//! other devices of the process (so it was on H200s with CUDA 13); the CPU and other processes go on.
+//! So is every call in a child that was forked (`fork(2)`) off a process which had opened a device.
+//!
+//! # Host memory
+//!
+//! Ordinary slices are copied through page-locked buffers by several threads, page-locked ones ([`Cuda::pinned`])
+//! directly, and [`Cuda::start_upload`] and [`Cuda::start_download`] don't wait; `transfer.rs` has the figures.
 //!
 //! # Products without cuBLAS
 //!
@@ -52,13 +71,21 @@ mod cublaslt;
 mod custom;
 mod device;
 mod error;
+mod flag;
+mod fork;
 pub mod kernels;
 mod launch;
 mod memory;
 mod ops;
+mod peer;
+mod pinned;
 mod storage;
+mod stream;
+mod transfer;
 
 pub use custom::{CustomKernel, Grid, Launch, Module};
 pub use device::{Cuda, CudaBuilder};
 pub use memory::MemoryStats;
+pub use pinned::{Pinned, Transfer};
 pub use storage::CudaStorage;
+pub use stream::Event;

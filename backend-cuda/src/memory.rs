@@ -14,6 +14,8 @@ pub struct MemoryStats {
     pub in_use: u64,
     /// What the pool holds: `in_use`, and freed memory kept for the next allocation. 0 on a device without pools.
     pub reserved: u64,
+    /// The most that `in_use` has been since the process started, or since [`Cuda::reset_peak`].
+    pub peak: u64,
     /// What the device has left, for every process.
     pub free: u64,
     /// What the device has.
@@ -34,11 +36,36 @@ impl Cuda {
             Ok(MemoryStats {
                 in_use: held(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
                 reserved: held(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
+                peak: held(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?,
                 free: free as u64,
                 total: total as u64,
             })
         };
+        self.device.bind("memory_stats")?;
         stats().map_err(|error| driver_error("memory_stats", error))
+    }
+
+    /// Makes `peak` of [`memory_stats`](Self::memory_stats) count from what is in use now.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn reset_peak(&self) -> Result<()> {
+        const OP: &str = "reset_peak";
+        self.device.bind(OP)?;
+        // 0 is the one value that the driver takes.
+        let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+        set_pool_attribute(self.device.context(), attribute, 0).map_err(|error| driver_error(OP, error))
+    }
+
+    /// Gives freed memory, which the pool keeps for the next allocation, back to the device, where other processes can
+    /// have it. Waits for all work of the device.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn trim(&self) -> Result<()> {
+        const OP: &str = "trim";
+        self.device.bind(OP)?;
+        self.device.trim_pool(OP)
     }
 }
 
@@ -46,7 +73,8 @@ impl Device {
     /// Gives back what the pool holds but nobody uses; the caller has bound the context.
     pub(crate) fn trim_pool(&self, op: &'static str) -> Result<()> {
         let trim = || {
-            self.wait()?;
+            // All streams, since what another one has dropped is free only once it has got there.
+            result::ctx::synchronize()?;
             if !self.context().has_async_alloc() {
                 return Ok(());
             }
@@ -59,13 +87,22 @@ impl Device {
 }
 
 /// Sets how many bytes of freed memory the pool keeps.
-pub(crate) fn keep_in_pool(context: &CudaContext, mut bytes: u64) -> Result<(), DriverError> {
+pub(crate) fn keep_in_pool(context: &CudaContext, bytes: u64) -> Result<(), DriverError> {
+    set_pool_attribute(context, CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, bytes)
+}
+
+/// Does nothing on a device without pools.
+fn set_pool_attribute(
+    context: &CudaContext,
+    attribute: CUmemPool_attribute,
+    mut value: u64,
+) -> Result<(), DriverError> {
     if !context.has_async_alloc() {
         return Ok(());
     }
-    let (pool, value) = (pool(context)?, (&raw mut bytes).cast());
-    // SAFETY: the pool is the device's own, and this attribute is a u64.
-    unsafe { result::mem_pool::set_attribute(pool, CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, value) }
+    let pool = pool(context)?;
+    // SAFETY: the pool is the device's own, and the attributes set here are u64.
+    unsafe { result::mem_pool::set_attribute(pool, attribute, (&raw mut value).cast()) }
 }
 
 fn pool_attribute(context: &CudaContext, attribute: CUmemPool_attribute) -> Result<u64, DriverError> {

@@ -1,16 +1,13 @@
-//! Device memory: allocation, freeing and copies, all in the order of the device's one stream.
+//! Device memory: allocation and freeing in the order of a stream, and use by several.
 
-use std::ffi::c_void;
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use congruent_backend_api::{DType, Error, ErrorKind, Result, Storage};
-use cudarc::driver::result;
-use cudarc::driver::sys::{self, CUpointer_attribute};
+use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use crate::device::Device;
 use crate::error::driver_error;
+use crate::stream::Users;
 
 /// Memory of a [`Cuda`](crate::Cuda) backend. It keeps its device's context alive and is freed in stream order.
 pub struct CudaStorage {
@@ -19,6 +16,8 @@ pub struct CudaStorage {
     pointer: u64,
     dtype: DType,
     len: usize,
+    // Set once another stream than that of `device` uses the memory.
+    users: OnceLock<Box<Mutex<Users>>>,
 }
 
 /// An address in device memory, as kernels and cuBLAS take it.
@@ -29,6 +28,10 @@ pub(crate) struct DevicePointer(u64);
 impl DevicePointer {
     /// No memory.
     pub(crate) const NULL: Self = Self(0);
+
+    pub(crate) fn new(address: u64) -> Self {
+        Self(address)
+    }
 
     /// Whether vector accesses of 16 bytes may start here.
     pub(crate) fn is_aligned(self) -> bool {
@@ -49,7 +52,7 @@ impl DevicePointer {
 impl CudaStorage {
     /// Allocates; after a failure everything that the pool holds in vain is given back, and it tries again.
     pub(crate) fn alloc(device: &Arc<Device>, dtype: DType, len: usize) -> Result<Self> {
-        let mut storage = Self { device: device.clone(), pointer: 0, dtype, len };
+        let mut storage = Self { device: device.clone(), pointer: 0, dtype, len, users: OnceLock::new() };
         if len > 0 {
             let bytes = len.checked_mul(dtype.size()).ok_or_else(|| out_of_memory(device, dtype, len))?;
             device.bind("alloc")?;
@@ -70,9 +73,14 @@ impl CudaStorage {
         DevicePointer(self.pointer + (element * self.dtype.size()) as u64)
     }
 
-    /// Whether the storage was made by this device value.
-    pub(crate) fn is_on(&self, device: &Arc<Device>) -> bool {
-        Arc::ptr_eq(&self.device, device)
+    /// Whether the memory is that of the same GPU, of whichever stream.
+    pub(crate) fn is_on(&self, device: &Device) -> bool {
+        std::ptr::eq(&*self.device, device) || self.device.context().cu_ctx() == device.context().cu_ctx()
+    }
+
+    /// The context of the GPU whose memory it is.
+    pub(crate) fn context(&self) -> &Arc<CudaContext> {
+        self.device.context()
     }
 
     /// Sets all bytes to 0.
@@ -86,36 +94,23 @@ impl CudaStorage {
             .map_err(|error| driver_error(op, error))
     }
 
-    /// Copies from the host; `bytes` lies within the storage and may be reused on return.
-    pub(crate) fn upload(&mut self, bytes: &[u8], start: usize) -> Result<()> {
-        const OP: &str = "write";
-        if bytes.is_empty() {
+    /// Orders the next work of `by`, which reads the memory, behind its last write.
+    pub(crate) fn order_read(&self, by: &Arc<Device>) -> Result<(), DriverError> {
+        if self.users.get().is_none() && Arc::ptr_eq(&self.device, by) {
             return Ok(());
         }
-        self.device.bind(OP)?;
-        let target = self.at(start).0;
-        // SAFETY: `check_transfer` showed that the bytes fit the allocation after `start`, and the copy is ordered on
-        // the stream that owns the allocation. That `bytes` outlives the copy is seen to below.
-        unsafe { result::memcpy_htod_async(target, bytes, self.device.stream()) }
-            .map_err(|error| driver_error(OP, error))?;
-        // The driver stages pageable memory before it returns; memory that the device reads directly it does not.
-        if self.device.reads_pageable_memory() || is_pinned(bytes) {
-            self.device.wait().map_err(|error| driver_error(OP, error))?;
-        }
-        Ok(())
+        let users = self.users.get_or_init(|| Box::new(Mutex::new(Users::new(&self.device))));
+        users.lock().unwrap_or_else(PoisonError::into_inner).read(by)
     }
 
-    /// Copies to the host and waits for it.
-    pub(crate) fn download(&self, start: usize, bytes: &mut [u8]) -> Result<()> {
-        const OP: &str = "download";
-        self.device.bind(OP)?;
-        if !bytes.is_empty() {
-            // SAFETY: `check_transfer` showed that the bytes lie in the allocation after `start`; the wait below ends
-            // the copy before the borrow of `bytes` ends.
-            unsafe { result::memcpy_dtoh_async(bytes, self.at(start).0, self.device.stream()) }
-                .map_err(|error| driver_error(OP, error))?;
+    /// Orders the next work of `by`, which writes the memory, behind every use of it.
+    pub(crate) fn order_write(&mut self, by: &Arc<Device>) -> Result<(), DriverError> {
+        if self.users.get().is_none() && Arc::ptr_eq(&self.device, by) {
+            return Ok(());
         }
-        self.device.wait().map_err(|error| driver_error(OP, error))
+        self.users.get_or_init(|| Box::new(Mutex::new(Users::new(&self.device))));
+        // It was just set.
+        self.users.get_mut().map_or(Ok(()), |users| users.get_mut().unwrap_or_else(PoisonError::into_inner).write(by))
     }
 }
 
@@ -131,15 +126,20 @@ impl Storage for CudaStorage {
 
 impl Drop for CudaStorage {
     fn drop(&mut self) {
-        if self.pointer == 0 {
+        // Errors are ignored: either the context is gone, which every later call reports, or the memory leaks.
+        if self.pointer == 0 || self.device.bind("free").is_err() {
             return;
         }
-        // Errors are ignored: either the context is gone, which every later call reports, or the memory leaks.
+        if let Some(users) = self.users.get_mut() {
+            // Memory that another stream may still use leaks rather than being handed out again.
+            if users.get_mut().unwrap_or_else(PoisonError::into_inner).write(&self.device).is_err() {
+                return;
+            }
+        }
         let context = self.device.context();
-        let _ = context.bind_to_thread();
         if context.has_async_alloc() {
             // SAFETY: the pointer came from `malloc_async` on this stream and is freed once; the free is ordered after
-            // every kernel that uses it, since the device has no other stream.
+            // every kernel that uses it: those of this stream come before it, and those of others were waited for above.
             let _ = unsafe { result::free_async(self.pointer, self.device.stream()) };
         } else {
             let _ = self.device.wait();
@@ -159,7 +159,7 @@ impl std::fmt::Debug for CudaStorage {
     }
 }
 
-fn malloc(device: &Device, bytes: usize) -> Result<u64, cudarc::driver::DriverError> {
+fn malloc(device: &Device, bytes: usize) -> Result<u64, DriverError> {
     if device.context().has_async_alloc() {
         // SAFETY: the stream is alive, and all uses of the memory are ordered on it.
         unsafe { result::malloc_async(device.stream(), bytes) }
@@ -178,70 +178,4 @@ fn out_of_memory(device: &Device, dtype: DType, len: usize) -> Error {
     let requested = len as u128 * dtype.size() as u128;
     let message = format!("{requested} bytes for {len} {dtype} elements on {}, where {state}", device.name());
     Error::new(ErrorKind::OutOfMemory, "alloc", message)
-}
-
-/// Whether the driver knows the host memory as page-locked; when it doesn't say, it may be.
-fn is_pinned(bytes: &[u8]) -> bool {
-    let mut kind = 0_u32;
-    let mut attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-    let mut target = (&raw mut kind).cast::<c_void>();
-    let pointer = bytes.as_ptr() as u64;
-    // SAFETY: one attribute is asked for, which is a u32; of memory that the driver doesn't know it writes 0.
-    let answer = unsafe { sys::cuPointerGetAttributes(1, &raw mut attribute, &raw mut target, pointer) };
-    answer != sys::CUresult::CUDA_SUCCESS || kind != 0
-}
-
-/// What kernels report of the data that they meet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    DivisionByZero = 0,
-    IndexOutOfRange = 1,
-}
-
-/// Words of host memory that kernels can write, one for each kind of bad data: they are readable without a copy once the
-/// stream has been waited for.
-pub(crate) struct HostFlag {
-    words: NonNull<[AtomicU32; 2]>,
-    device_address: u64,
-}
-
-// SAFETY: the words are only accessed atomically by the host, and live as long as the value.
-unsafe impl Send for HostFlag {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for HostFlag {}
-
-impl HostFlag {
-    /// Cleared flags; the caller has bound the context.
-    pub(crate) fn new() -> Result<Self, cudarc::driver::DriverError> {
-        // SAFETY: eight bytes are allocated, and written before they are read.
-        let memory = unsafe { result::malloc_host(8, sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE) }?;
-        let words = NonNull::new(memory.cast::<[AtomicU32; 2]>())
-            .ok_or(cudarc::driver::DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY))?;
-        // SAFETY: the allocation is page-aligned, eight bytes long, and nobody else knows it.
-        unsafe { words.write([const { AtomicU32::new(0) }; 2]) };
-        let mut flag = Self { words, device_address: 0 };
-        // SAFETY: the memory was allocated as mapped just above; the address is written to a u64.
-        unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut flag.device_address, memory, 0) }.result()?;
-        Ok(flag)
-    }
-
-    /// The word of a kind as kernels see it; they set it to 1.
-    pub(crate) fn pointer(&self, mark: Mark) -> DevicePointer {
-        DevicePointer(self.device_address + 4 * mark as u64)
-    }
-
-    /// Reads and clears a word.
-    pub(crate) fn take(&self, mark: Mark) -> bool {
-        // SAFETY: the allocation lives until `drop`, and is only accessed atomically.
-        let words = unsafe { self.words.as_ref() };
-        words[mark as usize].swap(0, Ordering::Relaxed) != 0
-    }
-}
-
-impl Drop for HostFlag {
-    fn drop(&mut self) {
-        // SAFETY: the memory came from `malloc_host` and is freed once; the device waits for its stream before. That
-        // a failure is ignored costs a page at most.
-        let _ = unsafe { result::free_host(self.words.as_ptr().cast()) };
-    }
 }

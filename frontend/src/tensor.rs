@@ -217,12 +217,19 @@ impl<B: CopyOps + ?Sized> Tensor<B> {
         }
     }
 
-    /// The tensor on another backend; the elements pass through the host.
+    /// The tensor on another backend. Between two CUDA devices, or streams of one, the elements are copied directly;
+    /// otherwise they pass through the host, which synchronises.
     ///
     /// # Errors
-    /// What the data of an earlier op caused; `OutOfMemory`.
+    /// `OutOfMemory`; through the host, what the data of an earlier op caused.
     pub fn to_backend<C: Backend + ?Sized>(&self, backend: &Arc<C>) -> Result<Tensor<C>> {
-        Tensor::from_bytes(backend, self.dtype(), *self.layout.shape(), &self.to_bytes()?)
+        let x = self.contiguous()?;
+        let mut storage = backend.alloc(x.dtype(), x.count())?;
+        let received = x.count() > 0 && backend.receive(&*x.storage, x.layout.offset(), &mut storage)?;
+        if !received {
+            backend.write(&x.to_bytes()?, &mut storage, 0)?;
+        }
+        Tensor::from_parts(backend, Arc::new(storage), Layout::contiguous(*x.layout.shape()))
     }
 
     /// The memory of the elements in row-major order.

@@ -12,9 +12,7 @@ use crate::storage::{CudaStorage, DevicePointer};
 impl IndexOps for Cuda {
     fn gather(&self, plan: &Gather, x: &CudaStorage, index: &CudaStorage, out: &mut CudaStorage) -> Result<()> {
         plan.check(x, index, out)?;
-        for storage in [x, index, &*out] {
-            self.check_owner("gather", storage)?;
-        }
+        self.order("gather", [x, index], out)?;
         let (nest, dtype) = (plan.nest(), plan.dtype());
         if nest.count() == 0 {
             return Ok(());
@@ -56,17 +54,13 @@ impl IndexOps for Cuda {
 
     fn scatter(&self, plan: &Scatter, index: &CudaStorage, src: &CudaStorage, out: &mut CudaStorage) -> Result<()> {
         plan.check(index, src, out)?;
-        for storage in [index, src, &*out] {
-            self.check_owner(plan.op().name(), storage)?;
-        }
+        self.order(plan.op().name(), [index, src], out)?;
         self.run_scatter(plan, index, src, out)
     }
 
     fn nonzero(&self, plan: &Nonzero, mask: &CudaStorage, out: &mut CudaStorage) -> Result<()> {
         plan.check(mask, out)?;
-        for storage in [mask, &*out] {
-            self.check_owner("nonzero", storage)?;
-        }
+        self.order("nonzero", [mask], out)?;
         if plan.count() == 0 {
             return Ok(());
         }
@@ -88,7 +82,7 @@ impl IndexOps for Cuda {
         let kernel = |pass| Kernel { pass, ..Kernel::new(Op::Nonzero, DType::Bool) };
         // SAFETY: the plan was checked against the mask, which is this device's, and `counts` holds a number for each block.
         unsafe { self.device.launch(kernel(Pass::Count), blocks, &parameter) }?;
-        self.scan(&counts, blocks)?;
+        self.running_offsets(&counts, blocks)?;
         // SAFETY: as above; `out` is borrowed mutably and has `room` elements, and the kernel writes no more.
         unsafe { self.device.launch(kernel(Pass::Main), blocks, &parameter) }
     }
@@ -96,7 +90,7 @@ impl IndexOps for Cuda {
 
 impl Cuda {
     /// Replaces each of `count` numbers by the sum of those before it; the sum of all follows the last.
-    pub(super) fn scan(&self, values: &CudaStorage, count: usize) -> Result<()> {
+    pub(super) fn running_offsets(&self, values: &CudaStorage, count: usize) -> Result<()> {
         let parameter = OffsetsParameter { values: values.at(0), count: count as u64 };
         let kernel = Kernel { pass: Pass::Scan, ..Kernel::new(Op::Nonzero, DType::Bool) };
         // SAFETY: both callers have allocated `count + 1` numbers on this device, which nobody else knows.

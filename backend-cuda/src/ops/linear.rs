@@ -27,9 +27,7 @@ impl LinearOps for Cuda {
         out: &mut CudaStorage,
     ) -> Result<()> {
         plan.check(x, weight, bias, out)?;
-        for storage in [Some(x), Some(weight), bias, Some(&*out)].into_iter().flatten() {
-            self.check_owner("linear", storage)?;
-        }
+        self.order("linear", [x, weight].into_iter().chain(bias), out)?;
         if plan.out().count() == 0 {
             return Ok(());
         }

@@ -24,9 +24,7 @@ use crate::storage::{CudaStorage, DevicePointer};
 impl MatmulOps for Cuda {
     fn matmul(&self, plan: &Matmul, a: &CudaStorage, b: &CudaStorage, out: &mut CudaStorage) -> Result<()> {
         plan.check(a, b, out)?;
-        for storage in [a, b, &*out] {
-            self.check_owner("matmul", storage)?;
-        }
+        self.order("matmul", [a, b], out)?;
         if plan.m() == 0 || plan.n() == 0 || plan.batch().count() == 0 {
             return Ok(());
         }

@@ -44,10 +44,6 @@ struct Extra {
 
 impl Cuda {
     /// Runs an elementwise kernel; `inputs` are the plan's operands from 1, and `dtype` is that of its scalars.
-    #[expect(
-        clippy::needless_pass_by_ref_mut,
-        reason = "the device writes through the address: the caller must own it"
-    )]
     fn elementwise<const N: usize>(
         &self,
         op: Op,
@@ -58,9 +54,7 @@ impl Cuda {
         extra: Extra,
     ) -> Result<()> {
         plan.check(inputs, out)?;
-        for storage in inputs.iter().copied().flatten().chain([&*out]) {
-            self.check_owner(op.name(), storage)?;
-        }
+        self.order(op.name(), inputs.iter().copied().flatten(), out)?;
         let mut nest = DeviceNest::from(plan.nest());
         if nest.count == 0 {
             return Ok(());

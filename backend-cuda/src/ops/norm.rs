@@ -45,9 +45,7 @@ impl Cuda {
     fn rows(&self, plan: &Normalize, inputs: [Option<&CudaStorage>; 3], out: &mut CudaStorage) -> Result<()> {
         plan.check(inputs, out)?;
         let op = plan.full_op();
-        for storage in inputs.into_iter().flatten().chain([&*out]) {
-            self.check_owner(op.name(), storage)?;
-        }
+        self.order(op.name(), inputs.into_iter().flatten(), out)?;
         let (kept, row) = (DeviceNest::from(plan.rows().kept()), DeviceNest::from(plan.rows().row()));
         let (rows, width) = (kept.count as usize, row.count as usize);
         if rows * width == 0 {

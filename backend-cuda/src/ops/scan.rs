@@ -16,9 +16,7 @@ impl ScanOps for Cuda {
     fn scan(&self, plan: &Scan, x: &CudaStorage, out: &mut CudaStorage) -> Result<()> {
         plan.check(x, out)?;
         let op = Op::Scan(plan.op());
-        for storage in [x, &*out] {
-            self.check_owner(op.name(), storage)?;
-        }
+        self.order(op.name(), [x], out)?;
         let rows = DeviceNest::from(plan.rows());
         if rows.count == 0 {
             return Ok(());

@@ -129,7 +129,7 @@ impl Cuda {
             };
             // SAFETY: `items` has the numbers that the pass before wrote, `counts` room for 256 of each block.
             unsafe { self.device.launch(grouping(Pass::Histogram), blocks, &step) }?;
-            self.scan(&counts, 256 * blocks)?;
+            self.running_offsets(&counts, 256 * blocks)?;
             // SAFETY: as above; `counts` says where each digit of each block goes, which is inside `spare`.
             unsafe { self.device.launch(grouping(Pass::Move), blocks, &step) }?;
             std::mem::swap(&mut sorted, &mut spare);

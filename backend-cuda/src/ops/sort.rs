@@ -18,9 +18,7 @@ const ROW_THREADS: usize = 512;
 impl SortOps for Cuda {
     fn sort(&self, plan: &Sort, x: &CudaStorage, out: &mut CudaStorage) -> Result<()> {
         plan.check(x, out)?;
-        for storage in [x, &*out] {
-            self.check_owner(plan.op().name(), storage)?;
-        }
+        self.order(plan.op().name(), [x], out)?;
         let rows = DeviceNest::from(plan.rows());
         if rows.count == 0 || plan.taken() == 0 {
             return Ok(());
@@ -78,9 +76,7 @@ impl SortOps for Cuda {
         out: &mut CudaStorage,
     ) -> Result<()> {
         plan.check(sorted, values, out)?;
-        for storage in [sorted, values, &*out] {
-            self.check_owner(Op::SearchSorted.name(), storage)?;
-        }
+        self.order(Op::SearchSorted.name(), [sorted, values], out)?;
         let nest = plan.nest();
         let parameter = SearchParameter {
             nest: nest.into(),

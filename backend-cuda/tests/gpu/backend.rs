@@ -68,20 +68,6 @@ fn out_of_memory_leaves_the_backend_usable() {
 }
 
 #[test]
-fn a_storage_of_another_backend_is_refused() {
-    let Some(cuda) = cuda() else { return };
-    let other = Cuda::new(0).unwrap();
-    let x = Tensor::new(&other, &[2], &[1.0_f32, 2.0]);
-    let mut out = Tensor::zeros::<f32>(cuda, &[2]);
-    let plan = Unary::new(UnaryOp::Exp, Source::View(x.view()), out.view()).unwrap();
-    let error = cuda.unary(&plan, Some(&x.storage), &mut out.storage).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
-    // A storage outlives its backend, and so does its context.
-    drop(other);
-    drop(x);
-}
-
-#[test]
 fn a_division_by_zero_is_reported_once() {
     let Some(_) = cuda() else { return };
     // A backend of its own: tests run in threads, and the flag belongs to the backend.
@@ -108,68 +94,6 @@ fn a_backend_may_be_dropped_while_its_ops_run() {
         let plan = Binary::new(BinaryOp::Div, Source::Output, Source::Scalar(Scalar::Int(0)), view).unwrap();
         (0..10).for_each(|_| other.binary(&plan, None, None, &mut x).unwrap());
     }
-}
-
-/// Which thread gets the error of a shared backend is open, but it is not lost, and it does not come back.
-#[test]
-fn threads_share_the_error_of_their_backend() {
-    let Some(_) = cuda() else { return };
-    let cuda = &Cuda::new(0).unwrap();
-    // How many errors were reported until the result came.
-    let divide = |divisor: i32| {
-        let out = binary(cuda, BinaryOp::Div, &[6; 10_000], &[divisor; 10_000]);
-        let expected = [6_i32.checked_div(divisor).unwrap_or(0); 10_000];
-        (0..100)
-            .find(|_| match get::<i32>(cuda, &out) {
-                Ok(results) => results == expected,
-                Err(error) => error.kind() != ErrorKind::DivisionByZero,
-            })
-            .unwrap()
-    };
-    for _ in 0..50 {
-        let reported: i32 = thread::scope(|scope| {
-            [0, 1, 2, 0]
-                .map(|divisor| scope.spawn(move || divide(divisor)))
-                .map(|thread| thread.join().unwrap())
-                .iter()
-                .sum()
-        });
-        assert!(reported > 0);
-        cuda.synchronize().unwrap();
-    }
-}
-
-#[test]
-fn memory_stats_count_what_storages_hold() {
-    let Some(cuda) = cuda() else { return };
-    let held = cuda.alloc(DType::U8, 1 << 28).unwrap();
-    let stats = cuda.memory_stats().unwrap();
-    println!("{stats:?}");
-    assert!(stats.in_use >= held.len() as u64 && stats.reserved >= stats.in_use, "{stats:?}");
-    assert!(stats.free < stats.total && stats.reserved <= stats.total, "{stats:?}");
-}
-
-#[test]
-fn eight_threads_share_a_backend() {
-    let Some(cuda) = cuda() else { return };
-    thread::scope(|scope| {
-        for seed in 0..8_usize {
-            scope.spawn(move || {
-                for round in 0..50 {
-                    let count = 1 + (seed * 7919 + round * 104_729) % 50_000;
-                    let x = Tensor::from_fn(cuda, &[count], |at| (at + seed) as f64);
-                    let mut y = Tensor::zeros::<f64>(cuda, &[count]);
-                    let plan = Unary::new(UnaryOp::Square, Source::View(x.view()), y.view()).unwrap();
-                    cuda.unary(&plan, Some(&x.storage), &mut y.storage).unwrap();
-                    let plan = Binary::new(BinaryOp::Add, Source::Output, Source::View(x.view()), y.view()).unwrap();
-                    cuda.binary(&plan, None, Some(&x.storage), &mut y.storage).unwrap();
-                    drop(x);
-                    let value = |at: usize| ((at + seed) * (at + seed + 1)) as f64;
-                    assert!(y.to_vec::<f64>(cuda).into_iter().enumerate().all(|(at, y)| y == value(at)));
-                }
-            });
-        }
-    });
 }
 
 #[test]

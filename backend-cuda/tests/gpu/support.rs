@@ -1,12 +1,13 @@
 //! Tensors as a storage and a layout, and the ops on them.
 
+use std::process::Command;
 use std::sync::OnceLock;
 
 use congruent_backend_api::ops::binary::{Binary, BinaryOp};
 use congruent_backend_api::ops::copy::Copy;
 use congruent_backend_api::ops::unary::{Unary, UnaryOp};
 use congruent_backend_api::{
-    Backend, BinaryOps, CopyOps, DType, Element, Layout, Result, Shape, Source, Storage, UnaryOps, View,
+    Backend, BinaryOps, CopyOps, DType, Element, Layout, Result, Scalar, Shape, Source, Storage, UnaryOps, View,
 };
 use congruent_backend_cuda::{Cuda, CudaStorage};
 
@@ -18,6 +19,42 @@ pub(crate) fn cuda() -> Option<&'static Cuda> {
         println!("skipped: no CUDA device");
     }
     cuda.as_ref()
+}
+
+const ALONE: &str = "CONGRUENT_TEST_ALONE";
+
+/// Whether this process was started for this one test (`module::name`). If not, starts it and asserts that it succeeds;
+/// `change` may set its environment. For what concerns a whole process: its memory, its context, its libraries.
+pub(crate) fn alone_with(test: &str, change: impl FnOnce(&mut Command)) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--include-ignored", "--test-threads=1"]).env(ALONE, "1");
+    change(&mut command);
+    let output = command.output().unwrap();
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    print!("{out}");
+    assert!(output.status.success() && out.contains("1 passed"), "{}\n{out}\n{err}", output.status);
+    false
+}
+
+pub(crate) fn alone(test: &str) -> bool {
+    alone_with(test, |_| ())
+}
+
+/// Adds 1 to each element.
+pub(crate) fn increment(cuda: &Cuda, x: &mut Tensor) {
+    let plan = Binary::new(BinaryOp::Add, Source::Output, Source::Scalar(Scalar::Int(1)), x.view()).unwrap();
+    cuda.binary(&plan, None, None, &mut x.storage).unwrap();
+}
+
+/// Copies a tensor by a kernel of this backend.
+pub(crate) fn copy(cuda: &Cuda, x: &Tensor) -> Tensor {
+    let storage = cuda.alloc(x.dtype(), x.layout.count()).unwrap();
+    let mut out = Tensor { storage, layout: layout(x.layout.shape()) };
+    cuda.copy(&Copy::new(x.view(), out.view()).unwrap(), &x.storage, &mut out.storage).unwrap();
+    out
 }
 
 pub(crate) struct Tensor {
