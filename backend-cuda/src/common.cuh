@@ -1,4 +1,4 @@
-// Prepended to every kernel file: number types, conversions, loop nests, and the loop of elementwise kernels.
+// Prepended to every kernel file: number types, conversions, loop nests, arithmetic that families share.
 //
 // NVRTC compiles one module per op family and element type: the command line defines ELEMENT (f64 f32 f16 bf16 i64 i32
 // u32 u8 bool) and IS_FLOAT, IS_INT, IS_BOOL, IS_SIGNED. A kernel is named after its op and element type, as in
@@ -51,11 +51,15 @@ template <> struct Narrow<f16> {
 };
 template <> struct Narrow<bf16> {
     DEVICE bf16 of(f32 x) {
+        bf16 y;
+#if __CUDA_ARCH__ >= 800
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#else
         u32 bits = __float_as_uint(x);
         // Adding half of the last kept place, less one when it is even, carries exactly when nearest-even rounds up.
         u32 rounded = bits + 0x7fff + ((bits >> 16) & 1);
-        bf16 y;
         y.bits = (unsigned short)((x != x ? bits | 0x400000 : rounded) >> 16);
+#endif
         return y;
     }
 };
@@ -90,16 +94,18 @@ DEVICE f32 odd_f32(f32 x) { return x; }
 
 #define MAX_RANK 8
 
-// How the threads walk a nest.
-#define VECTOR 0  // one contiguous run, 16-byte aligned, or a constant, in every operand
-#define NARROW 1  // 32-bit index arithmetic suffices
-#define WIDE 2    // 64-bit index arithmetic
+// How wide the indices and offsets of a nest are.
+#define NARROW 1  // 32 bits hold them
+#define WIDE 2    // 64 bits
 
-// Strides are in elements, relative to each operand's first element.
+// Strides are in elements, relative to each operand's first element. `magics` and `shifts` divide by the sizes where
+// 32 bits suffice: n / size is (high word of n · magic + n) >> shift for n < 2³¹.
 template <int N> struct Nest {
     u64 count;
     u32 rank;
     u32 mode;
+    u32 magics[MAX_RANK];
+    u8 shifts[MAX_RANK];
     u64 sizes[MAX_RANK];
     i64 strides[N][MAX_RANK];
 };
@@ -116,15 +122,19 @@ template <class E> DEVICE E from_bits(u64 bits) {
     return pun.value;
 }
 
-// The offsets of the N operands at visit `index`.
-template <class U, class I, int N> DEVICE void locate(const Nest<N>& nest, U index, I (&at)[N]) {
+template <int N> DEVICE u32 divide(const Nest<N>& nest, int axis, u32 index) {
+    return (__umulhi(index, nest.magics[axis]) + index) >> nest.shifts[axis];
+}
+template <int N> DEVICE u64 divide(const Nest<N>& nest, int axis, u64 index) { return index / nest.sizes[axis]; }
+
+// The offsets of the N operands at visit `index` of the first `rank` axes of the nest.
+template <class U, class I, int N> DEVICE void locate(const Nest<N>& nest, int rank, U index, I (&at)[N]) {
 #pragma unroll
     for (int n = 0; n < N; n++) at[n] = 0;
 #pragma unroll 1
-    for (int axis = (int)nest.rank - 1; axis > 0; axis--) {
-        U size = (U)nest.sizes[axis];
-        U next = index / size;
-        I step = (I)(index - next * size);
+    for (int axis = rank - 1; axis > 0; axis--) {
+        U next = divide(nest, axis, index);
+        I step = (I)(index - next * (U)nest.sizes[axis]);
         index = next;
 #pragma unroll
         for (int n = 0; n < N; n++) at[n] += step * (I)nest.strides[n][axis];
@@ -133,114 +143,12 @@ template <class U, class I, int N> DEVICE void locate(const Nest<N>& nest, U ind
 #pragma unroll
     for (int n = 0; n < N; n++) at[n] += (I)index * (I)nest.strides[n][0];
 }
-
-// ---- Elementwise kernels -----------------------------------------------------------------------------------------
-
-// `flag` is a word of host memory that a kernel sets to report a division by zero.
-template <int N> struct Elementwise {
-    Nest<N> nest;
-    void* out;
-    u32* flag;
-    Source sources[3];
-    u32 options;
-    u32 constant;  // bit n: operand n stays at one element
-};
-
-// A value that a functor doesn't take.
-struct Nothing {};
-template <class E> constexpr bool is_nothing = false;
-template <> constexpr bool is_nothing<Nothing> = true;
-
-struct Context {
-    u32 options;
-    mutable bool divided_by_zero;
-};
-
-// What an op's functor derives from: the types of its result and of the values it takes, and how many of these are
-// operands of the plan (scalars in `sources` follow). It defines `Out apply(First, Second, Third, const Context&)`.
-template <class O, class X = Nothing, class Y = Nothing, class Z = Nothing, int N = 0> struct Functor {
-    typedef O Out;
-    typedef X First;
-    typedef Y Second;
-    typedef Z Third;
-    static const int inputs = N;
-};
-template <class O, class X> using Functor1 = Functor<O, X, Nothing, Nothing, 1>;
-template <class O, class X, class Y> using Functor2 = Functor<O, X, Y, Nothing, 2>;
-template <class O, class X, class Y, class Z> using Functor3 = Functor<O, X, Y, Z, 3>;
-
-template <class E> DEVICE E fetch(const Source& source, i64 at) {
-    if constexpr (is_nothing<E>) return Nothing();
-    else return source.memory ? ((const E*)source.memory)[at] : from_bits<E>(source.bits);
+template <class U, class I, int N> DEVICE void locate(const Nest<N>& nest, U index, I (&at)[N]) {
+    locate(nest, nest.rank, index, at);
 }
 
+// Some elements that one access moves.
 template <class E, int V> struct alignas(sizeof(E) * V) Pack { E lane[V]; };
-
-template <class E, int V> DEVICE Pack<E, V> fetch_pack(const Source& source, bool constant, u64 pack) {
-    if constexpr (!is_nothing<E>) {
-        if (source.memory && !constant) return ((const Pack<E, V>*)source.memory)[pack];
-    }
-    E value = fetch<E>(source, 0);
-    Pack<E, V> all;
-#pragma unroll
-    for (int lane = 0; lane < V; lane++) all.lane[lane] = value;
-    return all;
-}
-
-template <class A, class B> constexpr int larger = sizeof(A) > sizeof(B) ? sizeof(A) : sizeof(B);
-
-// Each thread takes every (number of threads)-th element, or 16 bytes of elements where all operands allow it.
-template <class F> DEVICE void elementwise(const Elementwise<F::inputs + 1>& args) {
-    typedef typename F::Out Out;
-    typedef typename F::First A;
-    typedef typename F::Second B;
-    typedef typename F::Third C;
-    const int N = F::inputs + 1;
-    Out* out = (Out*)args.out;
-    Context context = {args.options, false};
-    u64 first = (u64)blockIdx.x * blockDim.x + threadIdx.x, threads = (u64)gridDim.x * blockDim.x;
-    u64 count = args.nest.count;
-    if (args.nest.mode == VECTOR) {
-        const int widest = larger<Out, A> > larger<B, C> ? larger<Out, A> : larger<B, C>;
-        const int V = 16 / widest;
-        for (u64 pack = first; pack < count / V; pack += threads) {
-            Pack<A, V> a = fetch_pack<A, V>(args.sources[0], args.constant & 2, pack);
-            Pack<B, V> b = fetch_pack<B, V>(args.sources[1], args.constant & 4, pack);
-            Pack<C, V> c = fetch_pack<C, V>(args.sources[2], args.constant & 8, pack);
-            Pack<Out, V> y;
-#pragma unroll
-            for (int i = 0; i < V; i++) y.lane[i] = F::apply(a.lane[i], b.lane[i], c.lane[i], context);
-            ((Pack<Out, V>*)out)[pack] = y;
-        }
-        // The elements after the last whole pack.
-        u64 rest = count / V * V + first;
-        if (rest < count) {
-            out[rest] = F::apply(fetch<A>(args.sources[0], args.constant & 2 ? 0 : rest),
-                                 fetch<B>(args.sources[1], args.constant & 4 ? 0 : rest),
-                                 fetch<C>(args.sources[2], args.constant & 8 ? 0 : rest), context);
-        }
-    } else {
-        for (u64 index = first; index < count; index += threads) {
-            i64 at[4] = {0, 0, 0, 0};
-            if (args.nest.mode == NARROW) {
-                i32 narrow_at[N];
-                locate(args.nest, (u32)index, narrow_at);
-#pragma unroll
-                for (int n = 0; n < N; n++) at[n] = narrow_at[n];
-            } else {
-                i64 wide_at[N];
-                locate(args.nest, index, wide_at);
-#pragma unroll
-                for (int n = 0; n < N; n++) at[n] = wide_at[n];
-            }
-            out[at[0]] = F::apply(fetch<A>(args.sources[0], at[1]), fetch<B>(args.sources[1], at[2]),
-                                  fetch<C>(args.sources[2], at[3]), context);
-        }
-    }
-    if (context.divided_by_zero) *args.flag = 1;
-}
-
-#define ELEMENTWISE(op, F) KERNEL(op, Elementwise<F::inputs + 1>) { elementwise<F>(args); }
 
 // ---- Arithmetic shared by families -------------------------------------------------------------------------------
 
@@ -319,10 +227,14 @@ template <> struct Constants<f64> {
     static __device__ f64 underflow() { return -700.0; }
 };
 
+// a / b within 2 ULP for b in [1, 2]: in f32 two instructions instead of eight.
+DEVICE f32 quotient(f32 a, f32 b) { return __fdividef(a, b); }
+DEVICE f64 quotient(f64 a, f64 b) { return a / b; }
+
 // Split by sign, so that the exponential never overflows and the result is 0 only when it underflows.
 DEVICE C sigmoid_stable(C x) {
     C e = exp(x < 0 ? x : -x);
-    return (x < 0 ? e : (C)1) / ((C)1 + e);
+    return quotient(x < 0 ? e : (C)1, (C)1 + e);
 }
 
 // x · sigmoid(t), −0 in the limit at −∞. Where eᵗ is subnormal it is applied as two factors that are not.
@@ -333,7 +245,7 @@ DEVICE C times_sigmoid(C x, C t) {
         return x * half * half;
     }
     C e = exp(t < 0 ? t : -t);
-    return (t < 0 ? x * e : x) / ((C)1 + e);
+    return quotient(t < 0 ? x * e : x, (C)1 + e);
 }
 
 // x/2 · erfc(t), t = −x/√2. The error r of the rounded t enters through erfc'(t)/erfc(t) ≈ −2t for t > 1.

@@ -1,7 +1,7 @@
 //! The kernels: their sources, one module per op family and dtype, compiled at first use and kept.
 //!
-//! [`KernelModule`] is a unit of compilation: `common.cuh`, then the family's `.cu`, with the element type on the
-//! command line. Compiling one takes NVRTC up to about two seconds; afterwards it comes from the disk cache in
+//! [`KernelModule`] is a unit of compilation: `common.cuh`, `elementwise.cuh`, then the family's `.cu`, with the element
+//! type on the command line. Compiling one takes NVRTC up to a few seconds; afterwards it comes from the disk cache in
 //! milliseconds. The function of an op is looked up once per device and then found by index.
 
 use std::fmt;
@@ -25,6 +25,7 @@ use crate::device::Device;
 use crate::error::driver_error;
 
 const COMMON: &str = include_str!("common.cuh");
+const ELEMENTWISE: &str = include_str!("elementwise.cuh");
 
 /// An op family's kernels for one dtype: what NVRTC compiles at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +90,8 @@ impl KernelModule {
     }
 
     fn source(self) -> String {
-        format!("{COMMON}\n#line 1 \"{}.cu\"\n{}", FAMILIES[self.family].0, FAMILIES[self.family].1)
+        let (family, kernels) = FAMILIES[self.family];
+        format!("{COMMON}\n#line 1 \"elementwise.cuh\"\n{ELEMENTWISE}\n#line 1 \"{family}.cu\"\n{kernels}")
     }
 
     /// No fast-math, and no contraction of `a * b + c`, which would change correctly rounded results.

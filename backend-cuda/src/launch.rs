@@ -1,7 +1,8 @@
 //! Launching: the structures that kernels take, and the one call that starts them.
 //!
-//! Each structure here has its mirror in `common.cuh`, `reduce.cu`, `scan.cu`, `sort.cu`, `matmul.cu` or `index.cu`, with the same fields in the same
-//! order. Where the driver can tell (CUDA 12.4), the sizes are compared when a kernel is first used.
+//! Each structure here has its mirror in `common.cuh`, `elementwise.cuh`, `reduce.cu`, `scan.cu`, `sort.cu`, `matmul.cu`,
+//! `norm.cu` or `index.cu`, with the same fields in the same order. Where the driver can tell (CUDA 12.4), the sizes are compared when a kernel is first
+//! used.
 
 use std::ffi::c_void;
 
@@ -28,11 +29,15 @@ pub(crate) struct SharedMemory {
     pub(crate) bytes: usize,
 }
 
-/// How threads walk a nest; see `common.cuh`.
+impl SharedMemory {
+    /// The usual block, without dynamic shared memory.
+    pub(crate) const NONE: Self = Self { threads: THREADS, bytes: 0 };
+}
+
+/// How wide the indices and offsets of a nest are; see `common.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Mode {
-    Vector = 0,
     Narrow = 1,
     Wide = 2,
 }
@@ -44,6 +49,8 @@ pub(crate) struct DeviceNest<const N: usize> {
     pub(crate) count: u64,
     pub(crate) rank: u32,
     pub(crate) mode: Mode,
+    magics: [u32; MAX_RANK],
+    shifts: [u8; MAX_RANK],
     sizes: [u64; MAX_RANK],
     strides: [[i64; MAX_RANK]; N],
 }
@@ -51,8 +58,15 @@ pub(crate) struct DeviceNest<const N: usize> {
 impl<const N: usize> DeviceNest<N> {
     /// A nest over `axes`, outermost first: each a size and a stride per operand. At most [`MAX_RANK`] are taken.
     pub(crate) fn new(axes: impl Iterator<Item = (usize, [isize; N])>) -> Self {
-        let mut nest =
-            Self { count: 1, rank: 0, mode: Mode::Narrow, sizes: [1; MAX_RANK], strides: [[0; MAX_RANK]; N] };
+        let mut nest = Self {
+            count: 1,
+            rank: 0,
+            mode: Mode::Narrow,
+            magics: [0; MAX_RANK],
+            shifts: [0; MAX_RANK],
+            sizes: [1; MAX_RANK],
+            strides: [[0; MAX_RANK]; N],
+        };
         let mut reach = [0_u128; N];
         for (axis, (size, strides)) in axes.enumerate().take(MAX_RANK) {
             nest.count *= size as u64;
@@ -66,6 +80,10 @@ impl<const N: usize> DeviceNest<N> {
         let narrow = |value: u128| value <= i32::MAX as u128;
         if !narrow(nest.count.into()) || !reach.into_iter().all(narrow) {
             nest.mode = Mode::Wide;
+            return nest;
+        }
+        for axis in 0..nest.rank as usize {
+            (nest.magics[axis], nest.shifts[axis]) = magic(nest.sizes[axis]);
         }
         nest
     }
@@ -75,39 +93,20 @@ impl<const N: usize> DeviceNest<N> {
         (self.sizes[axis], self.strides[operand][axis])
     }
 
-    /// The same visits in square tiles of the last axis and the one along which another operand lies closest together.
-    /// A block then reads whole sectors of both; without it a transposed operand costs a sector for each element.
-    pub(crate) fn tiled(self) -> Self {
-        let Some(last) = (self.rank as usize).checked_sub(1) else { return self };
-        let stride = |operand: usize, axis: usize| self.strides[operand][axis].unsigned_abs();
-        let closer = |operand: usize, axis: usize| (1..stride(operand, last)).contains(&stride(operand, axis));
-        let across = (1..N).find_map(|operand| {
-            (0..last).filter(|&axis| closer(operand, axis)).min_by_key(|&axis| stride(operand, axis))
-        });
-        let Some(across) = across.filter(|_| self.rank as usize + 2 <= MAX_RANK) else { return self };
-        let side = |axis: usize| [32, 8].into_iter().find(|side| self.sizes[axis].is_multiple_of(*side));
-        let (Some(rows), Some(columns)) = (side(across), side(last)) else { return self };
-        let step = |axis: usize, by: u64| self.strides.map(|strides| strides[axis] as isize * by as isize);
-        let axis = |axis: usize, size: u64, by: u64| (size as usize, step(axis, by));
-        let others = (0..last).filter(|&other| other != across).map(|other| axis(other, self.sizes[other], 1));
-        let tiles = [
-            axis(across, self.sizes[across] / rows, rows),
-            axis(last, self.sizes[last] / columns, columns),
-            axis(across, rows, 1),
-            axis(last, columns, 1),
-        ];
-        Self::new(others.chain(tiles))
+    /// The axes, outermost first: each a size and a stride per operand.
+    pub(crate) fn axes(&self) -> impl Iterator<Item = (usize, [isize; N])> {
+        (0..self.rank as usize)
+            .map(|axis| (self.sizes[axis] as usize, self.strides.map(|strides| strides[axis] as isize)))
     }
+}
 
-    /// Whether the operand is one run of memory.
-    pub(crate) fn is_contiguous(&self, operand: usize) -> bool {
-        self.rank == 0 || (self.rank == 1 && (self.strides[operand][0] == 1 || self.sizes[0] == 1))
-    }
-
-    /// Whether the operand stays at one element.
-    pub(crate) fn is_constant(&self, operand: usize) -> bool {
-        self.rank == 0 || (self.rank == 1 && self.strides[operand][0] == 0)
-    }
+/// The multiplier and the shift that divide by `size` in [`DeviceNest`]; for sizes below 2³¹ (Granlund and Montgomery,
+/// "Division by invariant integers using multiplication", 1994).
+fn magic(size: u64) -> (u32, u8) {
+    let size = size.max(1);
+    let shift = size.next_power_of_two().ilog2();
+    let magic = ((((1 << shift) - size) << 32) / size + 1) as u32;
+    (magic, shift as u8)
 }
 
 impl<const N: usize> From<&Nest<N>> for DeviceNest<N> {
@@ -125,37 +124,52 @@ pub(crate) struct DeviceSource {
     pub(crate) bits: u64,
 }
 
-impl DeviceSource {
-    pub(crate) const NONE: Self = Self { memory: DevicePointer::NULL, bits: 0 };
-}
-
-/// `Elementwise<N>` of `common.cuh`.
+/// `Elementwise<N>` of `elementwise.cuh`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct ElementwiseParameter<const N: usize> {
-    pub(crate) nest: DeviceNest<N>,
     pub(crate) out: DevicePointer,
     pub(crate) flag: DevicePointer,
     pub(crate) sources: [DeviceSource; 3],
+    pub(crate) path: Path,
     pub(crate) options: u32,
     pub(crate) constant: u32,
+    pub(crate) staged: u32,
+    pub(crate) packed: u32,
+    pub(crate) rest: u32,
+    pub(crate) nest: DeviceNest<N>,
 }
 
 impl<const N: usize> Parameter for ElementwiseParameter<N> {}
+
+/// The ways of `elementwise.cuh`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Path {
+    Packs = 0,
+    Elements = 1,
+    Tiles = 2,
+}
 
 /// `Reduce` of `reduce.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct ReduceParameter {
-    pub(crate) kept: DeviceNest<2>,
-    pub(crate) reduced: DeviceNest<1>,
     pub(crate) x: DevicePointer,
     pub(crate) out: DevicePointer,
     pub(crate) partial: DevicePointer,
+    pub(crate) count: u64,
+    pub(crate) results: u64,
     pub(crate) splits: u64,
+    pub(crate) run: u64,
+    pub(crate) out_step: i64,
     pub(crate) lanes: u32,
-    pub(crate) outputs: u32,
+    pub(crate) slots: u32,
     pub(crate) columns: u32,
+    pub(crate) packed: u32,
+    pub(crate) finish_lanes: u32,
+    pub(crate) kept: DeviceNest<2>,
+    pub(crate) reduced: DeviceNest<1>,
 }
 
 impl Parameter for ReduceParameter {}
@@ -327,15 +341,14 @@ pub(crate) struct MaskParameter {
 impl Parameter for MaskParameter {}
 
 impl Device {
-    /// Starts a kernel with about `blocks` blocks; fewer when that many cannot run at once, since every kernel strides
-    /// over its work by the size of the grid.
+    /// Starts a kernel that strides over its work by the size of the grid, with about `blocks` blocks; fewer when that
+    /// many cannot run at once.
     ///
     /// # Safety
-    /// What the nests of `parameter` reach from its addresses lies in memory of this device value that holds elements of
-    /// the kernel's dtypes, and nothing but this stream uses the output.
+    /// As for [`start`](Self::start).
     pub(crate) unsafe fn launch<P: Parameter>(&self, kernel: Kernel, blocks: usize, parameter: &P) -> Result<()> {
         // SAFETY: the caller's promise is the one asked for.
-        unsafe { self.launch_with(kernel, blocks, SharedMemory { threads: THREADS, bytes: 0 }, parameter) }
+        unsafe { self.launch_with(kernel, blocks, SharedMemory::NONE, parameter) }
     }
 
     /// The same for a kernel whose blocks have another size, or dynamic shared memory.
@@ -350,6 +363,23 @@ impl Device {
         shared: SharedMemory,
         parameter: &P,
     ) -> Result<()> {
+        let blocks = blocks.min(32 * self.multiprocessors() as usize);
+        // SAFETY: the caller's promise is the one asked for.
+        unsafe { self.start(kernel, blocks, shared, parameter) }
+    }
+
+    /// Starts a kernel with exactly `blocks` blocks, at least one.
+    ///
+    /// # Safety
+    /// What the nests of `parameter` reach from its addresses lies in memory of this device value that holds elements of
+    /// the kernel's dtypes, nothing but this stream uses the output, and `shared` is what the kernel takes.
+    pub(crate) unsafe fn start<P: Parameter>(
+        &self,
+        kernel: Kernel,
+        blocks: usize,
+        shared: SharedMemory,
+        parameter: &P,
+    ) -> Result<()> {
         let op = kernel.op.name();
         self.bind(op)?;
         let function = self.kernels().function(self, kernel, |function| {
@@ -358,7 +388,8 @@ impl Device {
             }
             self.check_size::<P>(kernel, function)
         })?;
-        let blocks = blocks.clamp(1, 32 * self.multiprocessors() as usize) as u32;
+        // More blocks than that would have more results than memory has bytes.
+        let blocks = blocks.clamp(1, i32::MAX as usize) as u32;
         let mut parameters = [std::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
         // SAFETY: the function takes one structure, `P` is its mirror, and the driver copies it before it returns. The
         // kernels of this crate touch what the structure's nests reach from its addresses, which the caller vouches for;
@@ -409,42 +440,18 @@ impl Device {
 mod tests {
     use super::*;
 
-    /// The offsets of every visit, sorted.
-    fn visits<const N: usize>(nest: &DeviceNest<N>) -> Vec<[i64; N]> {
-        let mut visits: Vec<[i64; N]> = (0..nest.count)
-            .map(|mut index| {
-                let mut at = [0; N];
-                for axis in (0..nest.rank as usize).rev() {
-                    let step = (index % nest.sizes[axis]) as i64;
-                    index /= nest.sizes[axis];
-                    for (at, strides) in at.iter_mut().zip(&nest.strides) {
-                        *at += step * strides[axis];
-                    }
-                }
-                at
-            })
-            .collect();
-        visits.sort_unstable();
-        visits
-    }
-
     #[test]
-    fn tiles_visit_the_same_elements() {
-        for (sizes, tiles) in [([3, 64, 32], true), ([2, 8, 40], true), ([3, 7, 32], false), ([1, 32, 9], false)] {
-            let [batch, rows, columns] = sizes;
-            let axes = [
-                (batch, [(rows * columns) as isize, (rows * columns) as isize]),
-                (rows, [columns as isize, 1]),
-                (columns, [1, rows as isize]),
-            ];
-            let nest = DeviceNest::new(axes.into_iter());
-            let tiled = nest.tiled();
-            assert_eq!(tiled.rank, if tiles { 5 } else { 3 });
-            assert_eq!(visits(&tiled), visits(&nest));
+    fn magic_numbers_divide() {
+        let top = i32::MAX as u64;
+        for size in [1, 2, 3, 5, 7, 8, 31, 32, 33, 641, 8192, 65_537, 1 << 30, top - 1, top] {
+            let (magic, shift) = magic(size);
+            for n in [0, 1, size - 1, size, size + 1, 3 * size - 1, 3 * size, top / 2, top - 1, top] {
+                if n <= top {
+                    let quotient = (((n * u64::from(magic)) >> 32) + n) >> shift;
+                    assert_eq!(quotient, n / size, "{n} / {size}");
+                }
+            }
         }
-        let plain = DeviceNest::new([(64, [128, 128]), (64, [1, 1])].into_iter());
-        assert_eq!(plain.tiled().rank, 2);
-        assert_eq!(DeviceNest::<2>::new(std::iter::empty()).tiled().rank, 0);
     }
 
     #[test]

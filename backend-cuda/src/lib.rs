@@ -11,9 +11,10 @@
 //! 2. `ops/unary.rs` implements [`UnaryOps`](congruent_backend_api::UnaryOps): it checks the plan against the storages
 //!    and fills the structure that the kernel takes (`ops/mod.rs`; the structures are in `launch.rs`).
 //! 3. `kernels.rs` finds the function `exp_f32`. At first use it compiles the module `unary_f32`, which is `common.cuh`
-//!    followed by `ops/unary.cu`, for the device (`compile.rs`), unless the disk cache has it (`cache.rs`).
-//! 4. `launch.rs` starts it on the backend's stream. `ops/unary.cu` says what one element becomes; the loop over
-//!    elements is `elementwise` in `common.cuh`.
+//!    and `elementwise.cuh` followed by `ops/unary.cu`, for the device (`compile.rs`), unless the disk cache has it
+//!    (`cache.rs`).
+//! 4. `ops/elementwise.rs` decides how its operands are walked, and `launch.rs` starts it on the backend's stream.
+//!    `ops/unary.cu` says what one element becomes; the loops over elements are in `elementwise.cuh`.
 //!
 //! Reductions go through `ops/reduce.rs` and `reduce.cu`, float matrix products through `ops/matmul.rs` and `blas.rs`.
 //! `unsafe` stands where a library is called: `launch.rs`, `storage.rs`, `transfer.rs`, `pinned.rs`, `peer.rs`,

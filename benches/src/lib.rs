@@ -6,6 +6,8 @@
 //! cargo bench -p congruent-benches -- matmul                    # the CPU
 //! cargo bench -p congruent-benches --features cuda -- matmul    # and every CUDA device, side by side
 //! ```
+//!
+//! `src/bin/cuda_table` makes the table in `results`: the CUDA backend beside PyTorch and the limit of the device's memory.
 
 use std::sync::Arc;
 

@@ -1,10 +1,11 @@
 // Arithmetic of two operands: `name_T` for each op of `BinaryOp` that accepts T. The loop is `elementwise` in
-// common.cuh, and INLINE and CALL mean what they mean in unary.cu.
+// elementwise.cuh, and INLINE and CALL mean what they mean in unary.cu.
 
 typedef Compute<T> C;
 
 #define INLINE(op, expression)                                                                      \
     struct op##_op : Functor2<T, T, T> {                                                            \
+        static const bool tiles = true;                                                              \
         DEVICE T apply(T left, T right, Nothing, const Context& context) { \
             C a = widen(left), b = widen(right);                                                    \
             return narrow<T>(expression);                                                           \

@@ -1,4 +1,4 @@
-// Comparisons `name_T` of two operands to bool, `where_T` and `clamp_T`. The loop is `elementwise` in common.cuh.
+// Comparisons `name_T` of two operands to bool, `where_T` and `clamp_T`. The loop is `elementwise` in elementwise.cuh.
 
 typedef Compute<T> C;
 
@@ -40,6 +40,7 @@ ELEMENTWISE(clamp, clamp_op)
 
 // Moves elements as they are.
 struct where_op : Functor3<T, bool, T, T> {
+    static const bool tiles = true;
     DEVICE T apply(bool condition, T a, T b, const Context&) { return condition ? a : b; }
 };
 ELEMENTWISE(where, where_op)

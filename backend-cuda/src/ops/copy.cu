@@ -1,4 +1,4 @@
-// `fill_T`, `copy_T`, and `cast_U_T`, which casts from T to U. The loop is `elementwise` in common.cuh.
+// `fill_T`, `copy_T`, and `cast_U_T`, which casts from T to U. The loop is `elementwise` in elementwise.cuh.
 
 // The value is a scalar after the plan's operands, of which a fill has none.
 struct fill_op : Functor<T, T> {
@@ -7,6 +7,7 @@ struct fill_op : Functor<T, T> {
 ELEMENTWISE(fill, fill_op)
 
 struct copy_op : Functor1<T, T> {
+    static const bool tiles = true;
     DEVICE T apply(T x, Nothing, Nothing, const Context&) { return x; }
 };
 ELEMENTWISE(copy, copy_op)
@@ -46,6 +47,7 @@ FLOAT_TO_INT(u8, f32, 256.0)
 FLOAT_TO_INT(u8, f64, 256.0)
 
 template <class To> struct cast_op : Functor1<To, T> {
+    static const bool tiles = true;
     DEVICE To apply(T x, Nothing, Nothing, const Context&) {
         return Cast<To, Compute<T>>::cast(widen(x));
     }

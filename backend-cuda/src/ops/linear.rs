@@ -13,7 +13,7 @@ use super::matmul::Product;
 use super::scalar_bits;
 use crate::device::Cuda;
 use crate::kernels::Kernel;
-use crate::launch::{DeviceNest, DeviceSource, ElementwiseParameter, Mode, THREADS};
+use crate::launch::DeviceNest;
 use crate::storage::{CudaStorage, DevicePointer};
 
 #[deny(clippy::missing_trait_methods, reason = "a default would be a performance bug")]
@@ -83,37 +83,22 @@ impl Cuda {
         let loops = Binary::new(BinaryOp::Add, Source::View(over(&finish.sums.1)), addend, over(layout))?;
         let loops = loops.elementwise().nest();
         let compute = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-        let mut nest = DeviceNest::from(loops);
-        let target = out.at(loops.offset(0));
-        let mut sources = [DeviceSource::NONE; 3];
-        sources[0].memory = finish.sums.0.offset(loops.offset(1) as isize, compute);
-        if let Some((start, _)) = finish.addend {
-            sources[1].memory = start.offset(loops.offset(2) as isize, dtype);
-        }
-        sources[2].bits = scalar_bits(finish.factor, compute);
-        let contiguous = |operand: usize, memory: DevicePointer| nest.is_contiguous(operand) && memory.is_aligned();
-        let vector = contiguous(0, target)
-            && contiguous(1, sources[0].memory)
-            && (finish.addend.is_none() || contiguous(2, sources[1].memory));
-        let mut threads = nest.count;
-        if vector {
-            nest.mode = Mode::Vector;
-            // At least one thread for each element after the last whole vector.
-            threads = (nest.count / (16 / compute.size() as u64)).max(16);
-        } else {
-            nest = nest.tiled();
-        }
+        let memory = [
+            Some((out.at(loops.offset(0)), dtype)),
+            Some((finish.sums.0.offset(loops.offset(1) as isize, compute), compute)),
+            finish.addend.map(|(start, _)| (start.offset(loops.offset(2) as isize, dtype), dtype)),
+        ];
+        let bits = [0, 0, scalar_bits(finish.factor, compute)];
         let options = match finish.activation {
             Activation::Identity => 0,
             Activation::Relu => 1,
             Activation::Gelu => 2,
             Activation::GeluTanh => 3,
         };
-        let flag = self.device.flag();
-        let parameter = ElementwiseParameter { nest, out: target, flag, sources, options, constant: 0 };
-        let blocks = (threads as usize).div_ceil(THREADS);
         // SAFETY: the op has checked the output and the addend against its plan, and the sums are in the output or in
         // memory that the caller owns, with an element for each of the output's. `out` is borrowed mutably.
-        unsafe { self.device.launch(Kernel::new(Op::Linear, dtype), blocks, &parameter) }
+        unsafe {
+            self.walk(Kernel::new(Op::Linear, dtype), compute.size(), DeviceNest::from(loops), memory, bits, options)
+        }
     }
 }

@@ -1,26 +1,36 @@
 // Reductions: `name_T` for each op of `ReduceOp` and `ArgReduceOp` that accepts T; `name_finish_T` is the second pass.
 //
-// A block owns a tile of `outputs` results and gives each of them `lanes` threads (outputs · lanes = 256). Where the
-// reduced elements lie closer together than neighbouring results, the lanes of a result are neighbouring threads
-// ("rows"); else neighbouring threads belong to neighbouring results ("columns"): either way a warp reads one run of
-// memory. With few results, each is cut into `splits` runs that different blocks reduce; their accumulators go to
-// `partial`, and the second pass merges them in order. No atomics: the same shape always adds in the same order.
+// A block owns a tile of results and gives each of them `lanes` threads. Where the reduced elements lie closer together
+// than neighbouring results ("rows"), the lanes of a result are neighbouring threads, which read packs of 16 bytes along
+// the row; else ("columns") neighbouring threads belong to neighbouring results, and read packs of a few results each:
+// either way a warp reads one run of memory. With few results, each is cut into `splits` that different blocks reduce;
+// their accumulators go to `partial`, and the second pass merges them. No atomics: the same shape always adds in the
+// same order.
 //
 // A float sum is compensated: an accumulator is a sum and the error of its roundings (Knuth's TwoSum), so it is nearly
-// the correctly rounded sum whatever the order, well inside `summation_depth`.
+// the correctly rounded sum whatever the order, well inside `summation_depth`. That costs no time: a sum waits for memory.
 
 typedef Compute<T> C;
 
+// The results that a thread of columns takes at most: 16 bytes of them, 8 of bytes.
+#define WIDTH (sizeof(T) == 1 ? 8 : 16 / (int)sizeof(T))
+
 struct Reduce {
-    Nest<2> kept;     // operand 0 is the output, operand 1 the input at its first reduced element
-    Nest<1> reduced;  // of the input, relative to it
     const void* x;
     void* out;
-    void* partial;
+    void* partial;  // an accumulator for each split and result
+    u64 count;      // elements of a result
+    u64 results;
     u64 splits;
-    u32 lanes;
-    u32 outputs;
-    u32 columns;
+    u64 run;           // visits of a split
+    i64 out_step;      // from a result of a group to the next
+    u32 lanes;         // threads of a result
+    u32 slots;         // results, or groups of them, of a block: lanes · slots is the number of threads
+    u32 columns;       // 0 for rows, else the results of a thread: 1 or WIDTH
+    u32 packed;        // whether rows are read in packs; a nest of several axes then counts packs along the last
+    u32 finish_lanes;  // threads of a result in the second pass
+    Nest<2> kept;      // operand 0 is the output, operand 1 the input at its first reduced element; groups of columns
+    Nest<1> reduced;   // of the input, relative to it
 };
 
 #if IS_FLOAT
@@ -129,17 +139,21 @@ struct min_op {
 template <bool GREATER> struct Arg {
     struct Acc { C value; u64 at; };
     typedef i64 Out;
-    DEVICE Acc identity() { return {0, ~0ull}; }
+    DEVICE Acc identity() { return {GREATER ? LEAST : GREATEST, ~0ull}; }
     DEVICE Acc merge(Acc a, Acc b) {
-        if (a.at == ~0ull) return b;
-        if (b.at == ~0ull) return a;
         bool a_nan = a.value != a.value, b_nan = b.value != b.value;
         bool beats = a_nan || b_nan ? a_nan && !b_nan : GREATER ? a.value > b.value : a.value < b.value;
         bool ties = a_nan || b_nan ? a_nan && b_nan : a.value == b.value;
         return beats || (ties && a.at < b.at) ? a : b;
     }
-    DEVICE Acc add(Acc acc, T x, u64 at) { return merge(acc, {widen(x), at}); }
-    DEVICE Out finish(Acc acc, u64) { return (i64)acc.at; }
+    // A thread meets positions in rising order, so only what is greater (less) or the first NaN moves the extreme. A
+    // result whose elements all equal the identity has not moved: its first position is 0.
+    DEVICE Acc add(Acc acc, T x, u64 at) {
+        C value = widen(x);
+        bool beats = GREATER ? !(value <= acc.value) : !(value >= acc.value);
+        return beats && acc.value == acc.value ? Acc{value, at} : acc;
+    }
+    DEVICE Out finish(Acc acc, u64) { return acc.at == ~0ull ? 0 : (i64)acc.at; }
 };
 typedef Arg<true> argmax_op;
 typedef Arg<false> argmin_op;
@@ -147,7 +161,8 @@ typedef Arg<false> argmin_op;
 
 // ---- The two passes ----------------------------------------------------------------------------------------------
 
-template <int N> DEVICE i64 offset(const Nest<N>& nest, int operand, u64 index) {
+// The offset of an operand at a visit of a nest of several axes: a call, since it is long.
+template <int N> static __device__ __noinline__ i64 far_offset(const Nest<N>& nest, int operand, u64 index) {
     if (nest.mode == WIDE) {
         i64 at[N];
         locate(nest, index, at);
@@ -157,117 +172,204 @@ template <int N> DEVICE i64 offset(const Nest<N>& nest, int operand, u64 index) 
     locate(nest, (u32)index, at);
     return at[operand];
 }
+template <int N> DEVICE i64 offset(const Nest<N>& nest, int operand, u64 index) {
+    return nest.rank <= 1 ? (i64)index * nest.strides[operand][0] : far_offset(nest, operand, index);
+}
 
-// Merges the accumulators of a result's lanes, which are `step` threads apart, into lane 0.
-template <class R> DEVICE typename R::Acc merge_lanes(typename R::Acc acc, u32 lane, u32 lanes, u32 step) {
-    __shared__ alignas(16) unsigned char memory[THREADS * sizeof(typename R::Acc)];
-    typename R::Acc* shared = (typename R::Acc*)memory;
-    u32 thread = threadIdx.x;
-    shared[thread] = acc;
+// Where a result is written: the kept nest counts groups of `width` of them.
+DEVICE i64 result_at(const Reduce& args, u64 result, u32 width) {
+    return width == 1 ? offset(args.kept, 0, result)
+                      : offset(args.kept, 0, result / width) + (i64)(result % width) * args.out_step;
+}
+
+template <class E> DEVICE E shuffle_down(E x, u32 by) {
+    union { E value; u32 words[sizeof(E) / 4]; } pun;
+    pun.value = x;
+#pragma unroll
+    for (int i = 0; i < sizeof(E) / 4; i++) pun.words[i] = __shfl_down_sync(~0u, pun.words[i], by);
+    return pun.value;
+}
+
+// Merges the accumulators of `lanes` neighbouring threads, a power of two, into the first of them.
+template <class R> DEVICE typename R::Acc merge_row(typename R::Acc acc, u32 lanes) {
+    __shared__ alignas(16) unsigned char memory[THREADS / 32 * sizeof(typename R::Acc)];
+    typename R::Acc* warps = (typename R::Acc*)memory;
+    for (u32 half = min(lanes, 32) / 2; half > 0; half /= 2) acc = R::merge(acc, shuffle_down(acc, half));
+    if (lanes > 32) {
+        u32 warp = threadIdx.x / 32;
+        // What the last tile left there has been read.
+        __syncthreads();
+        if (threadIdx.x % 32 == 0) warps[warp] = acc;
+        __syncthreads();
+        if (threadIdx.x % lanes == 0) {
+            for (u32 i = 1; i < lanes / 32; i++) acc = R::merge(acc, warps[warp + i]);
+        }
+    }
+    return acc;
+}
+
+// Merges the accumulators of `lanes` threads, a power of two, that are `step` apart, for W results each. Lane 0 finds
+// the merged ones of result j at [j · THREADS].
+template <class R, int W>
+DEVICE const typename R::Acc* merge_columns(typename R::Acc (&acc)[W], u32 lane, u32 lanes, u32 step) {
+    __shared__ alignas(16) unsigned char memory[W * THREADS * sizeof(typename R::Acc)];
+    typename R::Acc* mine = (typename R::Acc*)memory + threadIdx.x;
+    // What the last tile left there has been read.
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < W; j++) mine[j * THREADS] = acc[j];
     for (u32 half = lanes / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (lane < half) shared[thread] = acc = R::merge(acc, shared[thread + half * step]);
+        if (lane < half) {
+#pragma unroll 1
+            for (int j = 0; j < W * THREADS; j += THREADS) mine[j] = R::merge(mine[j], mine[j + half * step]);
+        }
     }
-    // The next tile overwrites the memory.
-    __syncthreads();
-    return acc;
+    return mine;
 }
 
-// Adds elements start, start + step, … before end. Eight loads run ahead of the additions, which wait for one another.
-template <class R>
-DEVICE typename R::Acc accumulate(typename R::Acc acc, const T* x, i64 stride, u64 start, u64 end, u64 step) {
-    const int AHEAD = 8;
-    u64 at = start;
-    for (; at + (AHEAD - 1) * step < end; at += AHEAD * step) {
-        T ahead[AHEAD];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) ahead[i] = x[(i64)(at + i * step) * stride];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) acc = R::add(acc, ahead[i], at + i * step);
+// The results of a first pass: final, or this split's share.
+template <class R> DEVICE void deliver(const Reduce& args, typename R::Acc acc, u64 result, u64 split, u32 width) {
+    if (args.splits == 1) {
+        ((typename R::Out*)args.out)[result_at(args, result, width)] = R::finish(acc, args.count);
+    } else {
+        ((typename R::Acc*)args.partial)[split * args.results + result] = acc;
     }
-    for (; at < end; at += step) acc = R::add(acc, x[(i64)at * stride], at);
-    return acc;
 }
 
-// This lane's share of elements begin .. end of a row that is one run of memory: whole 16-byte packs from the first
-// aligned address on, then the elements before and after them.
-template <class R>
-DEVICE typename R::Acc accumulate_row(typename R::Acc acc, const T* x, u64 begin, u64 end, u64 lane, u64 lanes) {
-    const int V = 16 / sizeof(T), AHEAD = V < 8 ? 8 / V : 1;
-    u64 head = min(end - begin, (16 - (u64)(x + begin) % 16) % 16 / sizeof(T));
-    u64 packs = (end - begin - head) / V / (AHEAD * lanes) * (AHEAD * lanes);
-    const Pack<T, V>* run = (const Pack<T, V>*)(x + begin + head);
-    for (u64 pack = lane; pack < packs; pack += AHEAD * lanes) {
-        Pack<T, V> ahead[AHEAD];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) ahead[i] = run[pack + i * lanes];
+// Adds W neighbouring results' elements at visits start, start + step, … before end. AHEAD loads run ahead of the
+// additions, which wait for one another. FAR visits are of several axes: there the offset is a call.
+template <class R, int W, bool FAR>
+DEVICE void accumulate(typename R::Acc (&acc)[W], const Reduce& args, const T* x, u64 start, u64 end, u64 step) {
+    const int AHEAD = FAR ? 2 : 4;
+    i64 stride = args.reduced.strides[0][0];
+    for (u64 at = start; at < end; at += AHEAD * step) {
+        Pack<T, W> ahead[AHEAD];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
+            u64 visit = at + i * step;
+            if (visit < end) ahead[i] = *(const Pack<T, W>*)(x + (FAR ? far_offset(args.reduced, 0, visit) : (i64)visit * stride));
+        }
 #pragma unroll
-            for (int j = 0; j < V; j++) acc = R::add(acc, ahead[i].lane[j], begin + head + (pack + i * lanes) * V + j);
+        for (int i = 0; i < AHEAD; i++) {
+            if (at + i * step < end) {
+#pragma unroll
+                for (int j = 0; j < W; j++) acc[j] = R::add(acc[j], ahead[i].lane[j], at + i * step);
+            }
         }
     }
-    u64 rest = begin + head + packs * V;
+}
+
+// Adds packs start, start + step, … before end, along the row; `first` is the position of the first pack's elements.
+template <class R, bool FAR>
+DEVICE void accumulate_packs(typename R::Acc (&acc)[1], const Reduce& args, const T* x, u64 first, u64 start, u64 end,
+                             u64 step) {
+    const int V = 16 / sizeof(T), AHEAD = FAR ? 2 : 4;
+    for (u64 at = start; at < end; at += AHEAD * step) {
+        Pack<T, V> ahead[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            u64 pack = at + i * step;
+            if (pack < end) ahead[i] = *(const Pack<T, V>*)(x + (FAR ? far_offset(args.reduced, 0, pack) : (i64)(pack * V)));
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            if (at + i * step < end) {
+#pragma unroll
+                for (int j = 0; j < V; j++) acc[0] = R::add(acc[0], ahead[i].lane[j], first + (at + i * step) * V + j);
+            }
+        }
+    }
+}
+
+// Visits begin .. end of the results of a tile whose reduced elements lie closest together.
+template <class R, bool FAR> DEVICE void reduce_rows(const Reduce& args, u64 tile, u64 split, u64 begin, u64 end) {
+    const int V = 16 / sizeof(T);
+    u32 lane = threadIdx.x % args.lanes;
+    u64 result = tile * args.slots + threadIdx.x / args.lanes;
+    typename R::Acc acc[1] = {R::identity()};
+    if (result < args.results && begin < end) {
+        const T* x = (const T*)args.x + offset(args.kept, 1, result);
+        if constexpr (FAR) {
+            if (args.packed) accumulate_packs<R, true>(acc, args, x, 0, begin + lane, end, args.lanes);
+            else accumulate<R, 1, true>(acc, args, x, begin + lane, end, args.lanes);
+        } else {
+            // The elements before the first aligned address, whole packs, the elements after them.
+            u64 head = end - begin, packs = 0;
+            if (args.packed) {
+                head = min(head, (16 - (u64)(x + begin) % 16) % 16 / sizeof(T));
+                packs = (end - begin - head) / V;
+            }
+            u64 middle = begin + head;
 #pragma unroll 1
-    for (int part = 0; part < 2; part++) {
-        acc = accumulate<R>(acc, x, 1, (part ? rest : begin) + lane, part ? end : begin + head, lanes);
+            for (int part = 0; part < 2; part++) {
+                if (part) accumulate_packs<R, false>(acc, args, x + middle, middle, lane, packs, args.lanes);
+                accumulate<R, 1, false>(acc, args, x, (part ? middle + packs * V : begin) + lane, part ? end : middle, args.lanes);
+            }
+        }
     }
-    return acc;
+    acc[0] = merge_row<R>(acc[0], args.lanes);
+    if (lane == 0 && result < args.results) deliver<R>(args, acc[0], result, split, 1);
 }
 
-template <class R> DEVICE void first_pass(const Reduce& args) {
-    typedef typename R::Acc Acc;
-    u32 thread = threadIdx.x;
-    u32 lane = args.columns ? thread / args.outputs : thread % args.lanes;
-    u32 slot = args.columns ? thread % args.outputs : thread / args.lanes;
-    u32 step = args.columns ? args.outputs : 1;
-    u64 count = args.reduced.count, run = (count + args.splits - 1) / args.splits;
-    u64 tiles = (args.kept.count + args.outputs - 1) / args.outputs;
-    bool even = args.reduced.rank <= 1;
-    i64 stride = args.reduced.strides[0][0];
+// The same where neighbouring results lie closest together; a thread takes W of them.
+template <class R, int W, bool FAR>
+DEVICE void reduce_columns(const Reduce& args, u64 tile, u64 split, u64 begin, u64 end) {
+    u32 lane = threadIdx.x / args.slots;
+    u64 group = tile * args.slots + threadIdx.x % args.slots;
+    bool inside = group * W < args.results;
+    typename R::Acc acc[W];
+#pragma unroll
+    for (int j = 0; j < W; j++) acc[j] = R::identity();
+    if (inside && begin < end) {
+        const T* x = (const T*)args.x + offset(args.kept, 1, group);
+        accumulate<R, W, FAR>(acc, args, x, begin + lane, end, args.lanes);
+    }
+    const typename R::Acc* merged = merge_columns<R, W>(acc, lane, args.lanes, args.slots);
+    if (lane == 0 && inside) {
+#pragma unroll 1
+        for (int j = 0; j < W; j++) deliver<R>(args, merged[j * THREADS], group * W + j, split, W);
+    }
+}
+
+template <class R, bool FAR> DEVICE void first_pass(const Reduce& args) {
+    u64 tiles = args.columns ? (args.results / args.columns + args.slots - 1) / args.slots
+                             : (args.results + args.slots - 1) / args.slots;
+    u64 visits = FAR ? args.reduced.count : args.count;
     for (u64 work = blockIdx.x; work < tiles * args.splits; work += gridDim.x) {
-        u64 split = work % args.splits, output = work / args.splits * args.outputs + slot;
-        u64 begin = split * run, end = min(count, begin + run);
-        Acc acc = R::identity();
-        if (output < args.kept.count && begin < end) {
-            const T* x = (const T*)args.x + offset(args.kept, 1, output);
-            if (even && stride == 1) {
-                acc = accumulate_row<R>(acc, x, begin, end, lane, args.lanes);
-            } else if (even) {
-                acc = accumulate<R>(acc, x, stride, begin + lane, end, args.lanes);
-            } else {
-                for (u64 at = begin + lane; at < end; at += args.lanes) {
-                    acc = R::add(acc, x[offset(args.reduced, 0, at)], at);
-                }
-            }
-        }
-        acc = merge_lanes<R>(acc, lane, args.lanes, step);
-        if (lane == 0 && output < args.kept.count) {
-            if (args.splits == 1) {
-                ((typename R::Out*)args.out)[offset(args.kept, 0, output)] = R::finish(acc, count);
-            } else {
-                ((Acc*)args.partial)[output * args.splits + split] = acc;
-            }
-        }
+        u64 split = work % args.splits, tile = work / args.splits;
+        u64 begin = split * args.run, end = min(visits, begin + args.run);
+        if (!args.columns) reduce_rows<R, FAR>(args, tile, split, begin, end);
+        else if (args.columns == 1) reduce_columns<R, 1, FAR>(args, tile, split, begin, end);
+        else reduce_columns<R, WIDTH, FAR>(args, tile, split, begin, end);
     }
 }
 
-// One block per result.
+// Neighbouring threads merge the splits of neighbouring results.
 template <class R> DEVICE void second_pass(const Reduce& args) {
     typedef typename R::Acc Acc;
-    for (u64 output = blockIdx.x; output < args.kept.count; output += gridDim.x) {
-        const Acc* partial = (const Acc*)args.partial + output * args.splits;
-        Acc acc = R::identity();
-        for (u64 split = threadIdx.x; split < args.splits; split += THREADS) acc = R::merge(acc, partial[split]);
-        acc = merge_lanes<R>(acc, threadIdx.x, THREADS, 1);
-        if (threadIdx.x == 0) {
-            ((typename R::Out*)args.out)[offset(args.kept, 0, output)] = R::finish(acc, args.reduced.count);
+    u32 slots = THREADS / args.finish_lanes, lane = threadIdx.x / slots;
+    for (u64 first = (u64)blockIdx.x * slots; first < args.results; first += (u64)gridDim.x * slots) {
+        u64 result = first + threadIdx.x % slots;
+        Acc acc[1] = {R::identity()};
+        if (result < args.results) {
+#pragma unroll 4
+            for (u64 split = lane; split < args.splits; split += args.finish_lanes) {
+                acc[0] = R::merge(acc[0], ((const Acc*)args.partial)[split * args.results + result]);
+            }
+        }
+        const Acc* merged = merge_columns<R, 1>(acc, lane, args.finish_lanes, slots);
+        if (lane == 0 && result < args.results) {
+            ((typename R::Out*)args.out)[result_at(args, result, max(args.columns, 1))] = R::finish(*merged, args.count);
         }
     }
 }
 
 #define REDUCE(op)                                          \
-    KERNEL(op, Reduce) { first_pass<op##_op>(args); }      \
+    KERNEL(op, Reduce) {                                    \
+        if (args.reduced.rank <= 1) first_pass<op##_op, false>(args); \
+        else first_pass<op##_op, true>(args);               \
+    }                                                       \
     KERNEL(op##_finish, Reduce) { second_pass<op##_op>(args); }
 
 REDUCE(all)

@@ -1,5 +1,5 @@
 // Functions of one operand: `name_T` for each op of `UnaryOp` that accepts T. One thread takes one element, or 16 bytes
-// of them; the loop is `elementwise` in common.cuh.
+// of them; the loop is `elementwise` in elementwise.cuh.
 //
 // INLINE ops cost an instruction or a few and are expanded in the vector loop. A CALL op is compiled once and called
 // for each element: memory stays the limit, and compiling a family takes a second instead of many.

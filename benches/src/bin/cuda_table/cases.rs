@@ -1,0 +1,156 @@
+//! The cases: one line each, under the name that `torch_cuda.py` gives the same case.
+
+use std::sync::Arc;
+
+use congruent::{AnyBackend, DType, Result, Scalar, Tensor, step};
+use congruent_benches::random;
+
+type Run = Box<dyn FnMut() -> Result<()>>;
+type T = Tensor<AnyBackend>;
+
+/// What is timed: a call on inputs that are there already, its result included.
+pub(crate) struct Case {
+    pub(crate) op: &'static str,
+    pub(crate) dtype: DType,
+    pub(crate) shape: &'static str,
+    /// What it reads and writes at least once, if memory is its limit.
+    pub(crate) bytes: Option<usize>,
+    pub(crate) make: Box<dyn Fn(&Arc<AnyBackend>) -> Result<Run>>,
+}
+
+/// 64M elements, flat and as a square.
+const N: usize = 64 << 20;
+const SIDE: usize = 8192;
+
+/// Every case, in the order of the table.
+pub(crate) fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in [DType::F32, DType::BF16, DType::F16] {
+        elementwise(&mut cases, dtype);
+        broadcast(&mut cases, dtype);
+        reductions(&mut cases, dtype);
+    }
+    products(&mut cases);
+    cases
+}
+
+fn elementwise(cases: &mut Vec<Case>, dtype: DType) {
+    let size = dtype.size();
+    let mut flat = |op, bytes: usize, call: fn(&T, &T) -> Result<T>| {
+        cases.push(two(op, dtype, "64M", Some(N * bytes), [&[N], &[N]], call));
+    };
+    flat("add", 3 * size, |a, b| a.add(b));
+    flat("mul_scalar", 2 * size, |a, _| a.mul(2.0));
+    flat("exp", 2 * size, |a, _| a.exp());
+    flat("tanh", 2 * size, |a, _| a.tanh());
+    flat("gelu", 2 * size, |a, _| a.gelu());
+    flat("gelu_tanh", 2 * size, |a, _| a.gelu_tanh());
+    flat("relu", 2 * size, |a, _| a.relu());
+    flat("silu", 2 * size, |a, _| a.silu());
+    flat("gt", 2 * size + 1, |a, b| a.gt(b));
+    flat("copy", 2 * size, |a, _| a.copy());
+    flat("cast_f32", size + 4, |a, _| if a.dtype() == DType::F32 { a.copy() } else { a.cast(DType::F32) });
+    flat("cast_bf16", size + 2, |a, _| if a.dtype() == DType::BF16 { a.copy() } else { a.cast(DType::BF16) });
+    flat("fill", size, |a, _| Tensor::full(a.backend(), Scalar::Float(1.0), [N], a.dtype()));
+    cases.push(Case {
+        op: "where",
+        dtype,
+        shape: "64M",
+        bytes: Some(N * (3 * size + 1)),
+        make: Box::new(move |backend| {
+            let (a, b) = (spread(backend, dtype, &[N])?, spread(backend, dtype, &[N])?);
+            let mask = a.gt(0.0)?;
+            Ok(Box::new(move || mask.where_cond(&a, &b).map(drop)))
+        }),
+    });
+    let half = N / 2;
+    cases.push(two("cat", dtype, "2x32M", Some(N * 2 * size), [&[N / 2], &[N / 2]], |a, b| Tensor::cat(&[a, b], 0)));
+    cases.push(two("strided", dtype, "64M::2", Some(half * 3 * size), [&[N], &[1]], |a, _| {
+        a.slice(0, step(.., 2))?.copy()
+    }));
+}
+
+fn broadcast(cases: &mut Vec<Case>, dtype: DType) {
+    let moved = Some(2 * N * dtype.size());
+    let mut square = |op, bytes, other, call: fn(&T, &T) -> Result<T>| {
+        cases.push(two(op, dtype, "8192", bytes, [&[SIDE, SIDE], other], call));
+    };
+    square("add_row", moved, &[SIDE], |a, b| a.add(b));
+    square("add_col", moved, &[SIDE, 1], |a, b| a.add(b));
+    square("add_t", moved, &[1], |a, _| a.add(&a.t()?));
+    square("add_bt", Some(3 * N * dtype.size()), &[SIDE, SIDE], |a, b| a.add(&b.t()?));
+    square("transpose_copy", moved, &[1], |a, _| a.t()?.copy());
+    square("permute_copy", moved, &[1], |a, _| a.reshape([64, 128, 64, 128])?.permute([0, 2, 1, 3])?.copy());
+}
+
+fn reductions(cases: &mut Vec<Case>, dtype: DType) {
+    let read = Some(N * dtype.size());
+    let mut square = |op, shape, sizes, call: fn(&T) -> Result<T>| {
+        cases.push(one(op, dtype, shape, read, sizes, call));
+    };
+    square("sum_all", "64M", &[N], |x| x.sum((), false));
+    square("sum0", "8192", &[SIDE, SIDE], |x| x.sum(0, false));
+    square("sum1", "8192", &[SIDE, SIDE], |x| x.sum(1, false));
+    square("max1", "8192", &[SIDE, SIDE], |x| x.max(1, false));
+    square("max_all", "64M", &[N], |x| x.max((), false));
+    square("argmax1", "8192", &[SIDE, SIDE], |x| x.argmax(1, false));
+    square("argmax0", "8192", &[SIDE, SIDE], |x| x.argmax(0, false));
+    square("mean02", "64x1024x1024", &[64, 1024, 1024], |x| x.mean([0, 2], false));
+    square("sum1", "64x1024x1024", &[64, 1024, 1024], |x| x.sum(1, false));
+    square("sum1", "524288x128", &[N / 128, 128], |x| x.sum(1, false));
+    square("var1", "8192", &[SIDE, SIDE], |x| x.var(1.0, 1, false));
+    square("logsumexp1", "8192", &[SIDE, SIDE], |x| x.logsumexp(1, false));
+}
+
+fn products(cases: &mut Vec<Case>) {
+    let mut product = |op, dtype, shape, [a, b]: [&'static [usize]; 2]| {
+        cases.push(two(op, dtype, shape, None, [a, b], |a, b| a.matmul(b)));
+    };
+    product("matmul", DType::F32, "1024", [&[1024, 1024]; 2]);
+    product("matmul", DType::F32, "4096", [&[4096, 4096]; 2]);
+    product("matmul", DType::F64, "4096", [&[4096, 4096]; 2]);
+    product("matmul", DType::BF16, "8192", [&[SIDE, SIDE]; 2]);
+    product("matmul", DType::F16, "8192", [&[SIDE, SIDE]; 2]);
+    product("bmm", DType::F32, "64x512x64x512", [&[64, 512, 64], &[64, 64, 512]]);
+    product("bmm", DType::BF16, "64x512x64x512", [&[64, 512, 64], &[64, 64, 512]]);
+}
+
+fn one(
+    op: &'static str,
+    dtype: DType,
+    shape: &'static str,
+    bytes: Option<usize>,
+    sizes: &'static [usize],
+    call: fn(&T) -> Result<T>,
+) -> Case {
+    let make = move |backend: &_| -> Result<Run> {
+        let x = spread(backend, dtype, sizes)?;
+        Ok(Box::new(move || call(&x).map(drop)))
+    };
+    Case { op, dtype, shape, bytes, make: Box::new(make) }
+}
+
+fn two(
+    op: &'static str,
+    dtype: DType,
+    shape: &'static str,
+    bytes: Option<usize>,
+    sizes: [&'static [usize]; 2],
+    call: fn(&T, &T) -> Result<T>,
+) -> Case {
+    let make = move |backend: &_| -> Result<Run> {
+        let (a, b) = (spread(backend, dtype, sizes[0])?, spread(backend, dtype, sizes[1])?);
+        Ok(Box::new(move || call(&a, &b).map(drop)))
+    };
+    Case { op, dtype, shape, bytes, make: Box::new(make) }
+}
+
+/// Random data; a large tensor repeats a run of it, which no cache can hold on to.
+fn spread(backend: &Arc<AnyBackend>, dtype: DType, shape: &[usize]) -> Result<T> {
+    const RUN: usize = 1 << 20;
+    let count: usize = shape.iter().product();
+    if count % RUN != 0 {
+        return random(backend, dtype, shape);
+    }
+    random(backend, dtype, &[RUN])?.expand([count / RUN, RUN])?.copy()?.reshape(shape)
+}
