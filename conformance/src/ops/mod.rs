@@ -22,6 +22,7 @@ use crate::arithmetic::Arithmetic;
 use crate::case::{Call, Case, Input, poisoned};
 use crate::expect::Expect;
 use crate::host::{HostTensor, decode};
+use crate::model::ErrorModel;
 use crate::spec::{Draw, Placement, TensorSpec, placement, shape, tensor};
 use crate::values::Class;
 
@@ -55,6 +56,28 @@ pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
         Op::Matmul => matmul::cases(dtype, draw),
         Op::Normalize(op) => norm::cases(op, false, dtype, draw),
         Op::NormalizeGrad(op) => norm::cases(op, true, dtype, draw),
+    }
+}
+
+/// How exactly a row must agree.
+#[must_use]
+pub fn model((op, dtype): Row) -> ErrorModel {
+    match op {
+        Op::Unary(op) => unary::model(op, dtype),
+        Op::Binary(op) => binary::model(op, dtype),
+        Op::Cast(to) => copy::model(dtype, to),
+        Op::Reduce(op) => reduce::model(op, dtype),
+        Op::Scan(op) => scan::model(op, dtype),
+        Op::Linear | Op::Normalize(_) | Op::NormalizeGrad(_) | Op::Statistic(_) => ErrorModel::Composed,
+        Op::Matmul => matmul::model(dtype),
+        Op::ArgReduce(_)
+        | Op::Clamp
+        | Op::Compare(_)
+        | Op::Copy
+        | Op::Fill
+        | Op::SearchSorted
+        | Op::Sort(_)
+        | Op::Where => ErrorModel::Exact,
     }
 }
 
