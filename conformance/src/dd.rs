@@ -42,8 +42,8 @@ impl Dd {
     /// The nearest f64.
     #[must_use]
     pub fn to_f64(self) -> f64 {
-        // Adding a remainder of +0 would lose the sign of −0.
-        if self.lo == 0.0 { self.hi } else { self.hi + self.lo }
+        // The remainder is at most half a unit, so that it cannot move the sum to another f64.
+        self.hi
     }
 
     /// Infinities and NaN have no remainder.
@@ -110,6 +110,8 @@ mod tests {
         assert_eq!((product + Dd::from(-1.0)).to_f64(), -f64::EPSILON * f64::EPSILON);
         let third = Dd::from(1.0).quotient(3.0);
         assert!((third * Dd::from(3.0) + Dd::from(-1.0)).to_f64().abs() < 1e-31);
+        let remainder = Dd { hi: 1.0, lo: f64::EPSILON / 256.0 };
+        assert_eq!(remainder + remainder, Dd { hi: 2.0, lo: f64::EPSILON / 128.0 });
         let (infinity, one) = (Dd::from(f64::INFINITY), Dd::from(1.0));
         assert_eq!([infinity + one, infinity * one, infinity.quotient(2.0)].map(Dd::to_f64), [f64::INFINITY; 3]);
         assert!((infinity + -infinity).to_f64().is_nan());

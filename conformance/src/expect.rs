@@ -242,4 +242,64 @@ mod tests {
         assert!(!accepted(DType::F32, -0.0, expect) && !accepted(DType::F32, -tiny, expect));
         assert_eq!(Expect::ulps(DType::F32, (-0.0).into(), 4.0), Expect::exact(DType::F32, -0.0));
     }
+
+    /// The ends are those of the exact value ± bound, rounded once, also where f64 alone would drop the rest of a sum.
+    #[test]
+    fn the_ends_are_rounded_once() {
+        let (one, up) = (1.0, 1.0 + f64::from(f32::EPSILON));
+        let tie = 1.0 + crate::round::exp2(-24);
+        let end = |dtype, hi, lo| interval(dtype, Dd { hi, lo }, 0.0, false);
+        assert_eq!(end(DType::F32, tie, 0.0), (one, one));
+        assert_eq!(end(DType::F32, tie, crate::round::exp2(-80)), (up, up));
+        assert_eq!(end(DType::F32, tie, -crate::round::exp2(-80)), (one, one));
+        let odd = tie + f64::from(f32::EPSILON);
+        assert_eq!(end(DType::F32, odd, -crate::round::exp2(-80)), (up, up));
+        assert_eq!(end(DType::F64, one, crate::round::exp2(-60)), (one, one));
+    }
+
+    #[test]
+    fn a_sign_cuts_the_interval_at_zero() {
+        let ends = |value: f64, signed| interval(DType::F32, value.into(), 4.0, signed);
+        assert_eq!((ends(1.0, false), ends(1.0, true), ends(0.0, true)), ((-3.0, 5.0), (0.0, 5.0), (-4.0, 4.0)));
+        let (low, high) = ends(-1.0, true);
+        assert_eq!((low, high.to_bits()), (-5.0, (-0.0_f64).to_bits()));
+    }
+
+    /// Every field of a judgement, with the remainder of the oracle's value in it.
+    #[test]
+    fn judgements_are_complete() {
+        let accepted = |ulps, ratio, bounded| Judgement { ulps, ratio, bounded, ..Judgement::EXACT };
+        let wrong = |ulps, ratio| Judgement { ulps, ratio, ..Judgement::WRONG };
+        let judged = |dtype, got, expect| judge(dtype, encode_float(dtype, got), &expect);
+        let step = f64::from(f32::EPSILON);
+        assert_eq!(judged(DType::F32, 1.0 + 3.0 * step, near(1.0, 4.0 * step)), accepted(3.0, 0.75, true));
+        assert_eq!(judged(DType::F32, 1.0 + 40.0 * step, near(1.0, 4.0 * step)), wrong(40.0, 10.0));
+        assert_eq!(judged(DType::F32, 2.0 - 6.0 * step, near(2.0, step)), wrong(3.0, 6.0));
+        let value = Dd { hi: 1.0, lo: f64::EPSILON / 4.0 };
+        let expect = Expect::near(value, f64::EPSILON);
+        assert_eq!(judged(DType::F64, 1.0 + f64::EPSILON, expect), accepted(0.75, 0.75, true));
+        // Half a unit of a narrower output is its own rounding.
+        let half = Format::F16.ulp(1.0);
+        assert_eq!(judged(DType::F16, 1.0 + 2.0 * half, near(1.0, 2.0 * half)), accepted(2.0, 0.75, false));
+        assert_eq!(judged(DType::F32, 1.0, Expect::Any), Judgement { indeterminate: true, ..Judgement::EXACT });
+        assert_eq!(judged(DType::F32, 1.0, Expect::Nan), wrong(f64::INFINITY, f64::INFINITY));
+        assert_eq!(judged(DType::F32, f64::NAN, near(1.0, 1.0)).ulps, f64::INFINITY);
+        let exact = Expect::exact(DType::F32, 1.0);
+        assert_eq!(judged(DType::F32, 1.0 + 3.0 * step, exact), wrong(3.0, f64::INFINITY));
+        let integer = |got: i32, expected: i32| {
+            judge(DType::I32, got.cast_unsigned().into(), &Expect::Bits(expected.cast_unsigned().into()))
+        };
+        assert_eq!((integer(-5, -5), integer(3, -4)), (Judgement::EXACT, wrong(7.0, f64::INFINITY)));
+    }
+
+    #[test]
+    fn loose_is_above_what_is_likely() {
+        let step = f64::from(f32::EPSILON);
+        let loose = |likely| {
+            let expect = near(1.0, 4.0 * step).likely(likely);
+            judge(DType::F32, encode_float(DType::F32, 1.0 + 2.0 * step), &expect).loose
+        };
+        assert_eq!([loose(1.5 * step), loose(2.0 * step), loose(9.0 * step)], [true, false, false]);
+        assert_eq!(near(1.0, 2.0).likely(9.0), near(1.0, 2.0));
+    }
 }

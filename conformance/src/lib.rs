@@ -8,6 +8,7 @@
 //!   and i128, which share no code with any backend).
 //! - [`expect`]: error bounds as data, and the judge. Bounds are derived: exact bits, one rounding, units in the last
 //!   place per function, γₙ·Σ|a||b| for accumulations with n the terms that can round at all, and compositions of these.
+//! - [`model`]: which of these an op has, as a table.
 //! - [`ball`]: values with error bounds that are carried through the steps of a composed op.
 //! - [`spec`] and [`values`]: descriptions of cases that proptest generates and shrinks; values are a function of the
 //!   seed and the coordinates, so that shrinking keeps them.
@@ -33,6 +34,7 @@ pub mod faults;
 pub mod host;
 pub mod laws;
 pub mod minimise;
+pub mod model;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 pub mod ops;

@@ -152,6 +152,12 @@ mod tests {
     }
 
     #[test]
+    fn gamma_is_its_formula() {
+        assert_eq!((gamma(0.0, 0.5), gamma(1.0, 0.25), gamma(2.0, 0.25)), (0.0, 1.0 / 3.0, 1.0));
+        assert_eq!((gamma(4.0, 0.25), gamma(5.0, 0.25)), (f64::INFINITY, f64::INFINITY));
+    }
+
+    #[test]
     fn ties_limits_and_integers() {
         assert_eq!(Format::F16.round(2049.0), 2048.0);
         assert_eq!(Format::F16.round(2051.0), 2052.0);
@@ -166,6 +172,22 @@ mod tests {
             assert_eq!(Format::F64.round_int(value.into()), value as f64);
         }
         assert_eq!(exponent(f64::from_bits(1)), -1074);
+        for format in [Format::F32, Format::F16, Format::F64] {
+            assert!(format.round(f64::INFINITY) == f64::INFINITY && format.round(f64::NAN).is_nan());
+            assert_eq!(format.round(-0.0).to_bits(), (-0.0_f64).to_bits());
+        }
+        let (mut up, mut down) = (1.0, 1.0);
+        for e in 0..1080 {
+            assert_eq!((exp2(e), exp2(-e)), (up, down), "{e}");
+            (up, down) = (up * 2.0, down / 2.0);
+        }
         assert_eq!((exponent(1.0), exponent(-7.9)), (0, 2));
+        // Zero has the exponent of no number, so that its unit is the smallest one.
+        assert!(exponent(0.0) < -1_000_000_000 && exponent(0.0) > i32::MIN);
+        assert_eq!(Format::F32.ulp(0.0), Format::F32.tiny());
+        // An integer beyond the largest number is infinite, that number itself is not.
+        assert_eq!(Format::F16.round_int(65_504), 65_504.0);
+        assert_eq!((Format::F16.round_int(65_520), Format::F16.round_int(-65_520)), (f64::INFINITY, f64::NEG_INFINITY));
+        assert_eq!(Format::F32.round_int(0).to_bits(), 0);
     }
 }

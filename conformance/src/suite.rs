@@ -14,11 +14,13 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use crate::arithmetic::Arithmetic;
 use crate::case::Case;
 use crate::expect::{Expect, judge};
+use crate::faults::resembling;
 use crate::host::{HostTensor, decode};
 use crate::laws::LAWS;
 use crate::minimise::minimise;
 use crate::ops::{Row, cases, data_error, expect_of, misreported, unary};
-use crate::report::{Cell, Column, Failure, LawResult, Report, describe};
+use crate::replay::{Outcome, recorded};
+use crate::report::{Cell, Column, Failure, LawResult, Mark, RecordedResult, Report, describe, describe_briefly};
 use crate::spec::Draw;
 use crate::values::hash;
 
@@ -166,20 +168,49 @@ pub fn check_laws<C: Borrow<Candidate>>(candidates: &[C], seed: u64) -> Result<V
     Ok(results)
 }
 
+/// Runs the cases that come with the kit on every candidate.
+///
+/// # Errors
+/// When a candidate cannot be made.
+pub fn check_recorded<C: Borrow<Candidate>>(candidates: &[C]) -> Result<Vec<RecordedResult>> {
+    let (replays, mut results) = (recorded(), Vec::new());
+    for candidate in candidates.iter().map(Borrow::borrow) {
+        let backend = candidate.make()?;
+        results.extend(replays.iter().map(|replay| {
+            let (verdict, reason) = match replay.run(&backend) {
+                Outcome::Pass => (Mark::Pass, None),
+                Outcome::Fail(reason) => (Mark::Fail, Some(reason)),
+                Outcome::Unsupported => (Mark::Unsupported, None),
+                Outcome::NotCovered(what) => (Mark::Unsupported, Some(format!("the kit does not have {what}"))),
+            };
+            let [name, op, source] = [replay.name(), replay.op(), replay.source()].map(str::to_owned);
+            RecordedResult { backend: candidate.name().to_owned(), name, op, source, verdict, reason }
+        }));
+    }
+    Ok(results)
+}
+
 fn check_cell(candidate: &Candidate, backend: &AnyBackend, row: Row, profile: &Profile) -> Cell {
     let start = Instant::now();
     let (op, dtype) = row;
     let cell = RefCell::new(Cell::new(candidate.name(), op, dtype));
+    // The first case that failed, before it shrinks.
+    let first = RefCell::new(None);
     let run = |case: Case| {
         let verdict = run_case(backend, &case, candidate.arithmetic);
         let mut cell = cell.borrow_mut();
         // Shrinking repeats the failing case; it counts once.
         if !cell.failed() {
             cell.record(&case, &verdict);
+            if cell.failed() {
+                first.replace(Some(case));
+            }
         }
         verdict.failure.map_or(Ok(()), |reason| Err(TestCaseError::fail(reason)))
     };
-    let result = stages(row, profile).try_for_each(|(strategy, cases, seed)| {
+    // A backend that lacks an op says so at once and every time; a few calls show it.
+    let lacks = || cell.borrow().unsupported >= UNSUPPORTED;
+    let result = stages(row, profile).take_while(|_| !lacks()).try_for_each(|(strategy, cases, seed)| {
         let bytes: Vec<u8> = (0..4).flat_map(|word| hash(seed, word).to_le_bytes()).collect();
         let config = Config { cases, failure_persistence: None, max_shrink_iters: 2048, ..Config::default() };
         TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
@@ -190,14 +221,22 @@ fn check_cell(candidate: &Candidate, backend: &AnyBackend, row: Row, profile: &P
     match result.map_err(|error| *error) {
         Ok(()) => {}
         Err(TestError::Abort(reason)) => {
-            cell.failure = Some(Failure { reason: reason.message().to_owned(), case: None });
+            cell.failure = Some(Failure::new(reason.message()));
         }
         Err(TestError::Fail(reason, case)) => {
             let case = minimise(backend, case, candidate.arithmetic);
             // The smaller case may fail in another element.
             let verdict = run_case(backend, &case, candidate.arithmetic);
-            let reason = verdict.failure.unwrap_or_else(|| reason.message().to_owned());
-            cell.failure = Some(Failure { reason, case: Some(Box::new(case)) });
+            // The larger one tells faults apart that are alike on a few elements.
+            let cases: Vec<_> = [Some(&case), first.into_inner().as_ref()].into_iter().flatten().cloned().collect();
+            let resembles = resembling(&cases.iter().collect::<Vec<_>>(), backend).into_iter().map(|fault| fault.name);
+            cell.failure = Some(Failure {
+                reason: verdict.failure.unwrap_or_else(|| reason.message().to_owned()),
+                wrong: verdict.wrong,
+                more: verdict.more,
+                resembles: resembles.collect(),
+                case: Some(Box::new(case)),
+            });
         }
     }
     cell.seconds = start.elapsed().as_secs_f64();
@@ -225,6 +264,9 @@ pub(crate) fn stages(row: Row, profile: &Profile) -> impl Iterator<Item = (Boxed
 /// Cells of the covering array.
 const COVERING: u32 = 84;
 
+/// Calls after which an op counts as lacking.
+const UNSUPPORTED: usize = 8;
+
 /// Entries of a histogram of error over bound; the last one holds what is smaller still.
 pub const BUCKETS: usize = 24;
 
@@ -233,6 +275,10 @@ pub const BUCKETS: usize = 24;
 pub struct Verdict {
     /// Why the run is wrong; `None` when it is right or unsupported.
     pub failure: Option<String>,
+    /// Elements that are wrong.
+    pub wrong: usize,
+    /// The first of them but for the very first, which `failure` describes.
+    pub more: Vec<String>,
     /// Whether the backend said that it lacks the op.
     pub unsupported: bool,
     /// Elements judged.
@@ -248,6 +294,9 @@ pub struct Verdict {
     /// The greatest error over its bound among accepted elements.
     pub ratio: f64,
 }
+
+/// Wrong elements that are described after the first.
+const MORE: usize = 4;
 
 impl Verdict {
     fn fail(reason: impl Into<String>) -> Self {
@@ -291,8 +340,15 @@ fn judge_output(case: &Case, out: &HostTensor, expected: &[Expect], arithmetic: 
             if judged.bounded && judged.ratio > 0.0 {
                 verdict.histogram[(-judged.ratio.log2()).floor().clamp(0.0, BUCKETS as f64 - 1.0) as usize] += 1;
             }
-        } else if !flushed(dtype, bits, expect, arithmetic) && verdict.failure.is_none() {
-            verdict.failure = Some(describe(case, index, bits, expect, &judged));
+        } else if !flushed(dtype, bits, expect, arithmetic) {
+            verdict.wrong += 1;
+            match verdict.failure {
+                None => verdict.failure = Some(describe(case, index, bits, expect, &judged)),
+                Some(_) if verdict.more.len() < MORE => {
+                    verdict.more.push(describe_briefly(case, index, bits, expect, &judged));
+                }
+                Some(_) => {}
+            }
         }
     }
     verdict

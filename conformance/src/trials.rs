@@ -25,6 +25,7 @@ use congruent_backend_api::{AllOps, Result};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::ops::{Row, rows};
+use crate::report::FailureRecord;
 use crate::suite::{Candidate, Profile, check};
 
 /// The trials of one backend.
@@ -107,7 +108,10 @@ fn judge(
             let case =
                 failure.case.as_ref().map(|case| crate::replay::to_json(case, &trial_name(row), &failure.reason));
             let replay = case.map_or(String::new(), |case| format!("\nreplay file:\n{case}"));
-            Err(format!("{}{replay}", failure.reason).into())
+            let record = report.document().failures().find_map(|cell| cell.failure.clone());
+            let details: String =
+                record.iter().flat_map(FailureRecord::details).map(|detail| format!("\n  {detail}")).collect();
+            Err(format!("{}{details}{replay}", failure.reason).into())
         }
     }
 }

@@ -9,7 +9,7 @@ use congruent_backend_cpu::Cpu;
 use congruent_conformance::faults::{Faulty, faults};
 use congruent_conformance::ops::rows;
 use congruent_conformance::report::diff::{Diff, Kind};
-use congruent_conformance::report::{Document, FaultRecord, LawRecord, Mark, support};
+use congruent_conformance::report::{Document, FaultRecord, LawRecord, Mark, RecordedResult, support};
 use congruent_conformance::suite::{Candidate, Profile, check, selected};
 use quick_junit::TestCaseStatus;
 
@@ -31,6 +31,18 @@ static DOCUMENT: LazyLock<Document> = LazyLock::new(|| {
         broken: broken.map(str::to_owned),
     };
     document.laws = vec![law("cpu", None), law("wrong:0", Some("f32: element 3 is 1 < 2 & \u{1}"))];
+    let recorded = |name: &str, verdict, reason: Option<&str>| RecordedResult {
+        backend: "wrong:0".to_owned(),
+        name: name.to_owned(),
+        op: "sum".to_owned(),
+        source: "library #1".to_owned(),
+        verdict,
+        reason: reason.map(str::to_owned),
+    };
+    document.recorded = vec![
+        recorded("a row of <one>", Mark::Fail, Some("element [0] is 1")),
+        recorded("another", Mark::Unsupported, None),
+    ];
     document.faults = vec![FaultRecord {
         number: Some(7),
         fault: "the last element is lost".to_owned(),
@@ -61,10 +73,10 @@ fn junit_has_a_test_case_for_each_cell_and_law() {
     let xml = DOCUMENT.to_junit().unwrap();
     let report = quick_junit::Report::deserialize_from_str(&xml).unwrap();
     let cases = || report.test_suites.iter().flat_map(|suite| &suite.test_cases);
-    assert_eq!(cases().count(), DOCUMENT.cells.len() + DOCUMENT.laws.len());
+    assert_eq!(cases().count(), DOCUMENT.cells.len() + DOCUMENT.laws.len() + DOCUMENT.recorded.len());
     let failed = cases().filter(|case| matches!(case.status, TestCaseStatus::NonSuccess { .. })).count();
-    assert_eq!(failed, DOCUMENT.failures().count() + 1);
-    assert_eq!(cases().filter(|case| matches!(case.status, TestCaseStatus::Skipped { .. })).count(), 1);
+    assert_eq!(failed, DOCUMENT.failures().count() + 2);
+    assert_eq!(cases().filter(|case| matches!(case.status, TestCaseStatus::Skipped { .. })).count(), 2);
 }
 
 #[test]
@@ -75,12 +87,20 @@ fn the_page_shows_every_failure_and_needs_nothing_else() {
     for cell in DOCUMENT.failures() {
         let name = cell.name();
         assert!(page.contains(&format!("id=\"{}\"", name.replace([' ', ':'], "-"))), "{name}");
+        let failure = cell.failure.as_ref().unwrap();
+        assert!(failure.resembles.iter().any(|fault| fault == "the last element repeats the one before"), "{name}");
+        assert!(failure.wrong > 0 && page.contains("looks like the seeded fault"), "{name}");
         assert!(page.contains(&format!("<h3>{name}</h3>")) && page.contains(&cell.replay_file()), "{name}");
     }
     for outside in ["http:", "https:", "src=", "url(", "@import", "<script", "<link"] {
         assert!(!page.contains(outside), "{outside}");
     }
-    assert!(page.contains("1 &lt; 2 &amp;") && page.contains("NOT CAUGHT") && page.contains("not tested"));
+    assert!(
+        page.contains("a row of &lt;one&gt;")
+            && page.contains("1 &lt; 2 &amp;")
+            && page.contains("NOT CAUGHT")
+            && page.contains("not tested")
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use clap::ValueEnum as _;
 use congruent_backend_api::{DType, Op};
 use congruent_conformance::ops::{Row, rows};
 use congruent_conformance::report::{Document, Report};
-use congruent_conformance::suite::{Candidate, Profile, check, check_laws, selected};
+use congruent_conformance::suite::{Candidate, Profile, check, check_laws, check_recorded, selected};
 use congruent_conformance::values::hash;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -38,9 +38,10 @@ pub(super) fn run(args: &CheckArgs) -> Result<bool, String> {
         eprintln!("{}", report.summary());
         report.add(round(&candidates, &rows, &profile)?);
     }
-    // A selection of rows leaves the laws out: they cross families.
+    // A selection of rows leaves the laws and the recorded cases out: they cross families.
     if args.op.is_empty() && args.dtype.is_empty() {
         report.laws = check_laws(&candidates, profile.seed).map_err(|error| error.to_string())?;
+        report.recorded = check_recorded(&candidates).map_err(|error| error.to_string())?;
     }
     report.tier = args.tier.to_possible_value().map(|tier| tier.get_name().to_owned());
     if args.faults {

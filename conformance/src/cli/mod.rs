@@ -63,6 +63,8 @@ enum Command {
     Diff(DiffArgs),
     /// Tables of what backends support, for a README
     Support(SupportArgs),
+    /// What bounds the error of every op for every dtype
+    Bounds,
     /// List the backends that are present
     Backends,
 }
@@ -208,6 +210,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Command::Report(args)) => report::render(&args),
         Some(Command::Diff(args)) => diff::run(&args),
         Some(Command::Support(args)) => report::support(&args),
+        Some(Command::Bounds) => print(&table::bounds().trim_fmt()).map(|()| true),
         Some(Command::Backends) => {
             let names: Vec<_> = present().iter().map(|candidate| candidate.name().to_owned()).collect();
             print(&names.join("\n")).map(|()| true)

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use congruent_conformance::report::{Document, support};
+use congruent_conformance::report::{Document, FailureRecord, Mark, support};
 
 use super::{ReportArgs, SupportArgs, print, table};
 
@@ -39,15 +39,20 @@ pub(super) fn render(args: &ReportArgs) -> Result<bool, String> {
 pub(super) fn terminal(document: &Document, long: bool) -> Vec<String> {
     let table = if long { table::long(document) } else { table::matrix(document) };
     let mut lines = vec![table.trim_fmt(), table::LEGEND.to_owned()];
-    lines.extend(document.failures().map(|cell| {
+    for cell in document.failures() {
         let reason = cell.failure.as_ref().map_or("", |failure| &failure.reason);
-        format!("FAIL {}: {reason}", cell.name())
-    }));
+        lines.push(format!("FAIL {}: {reason}", cell.name()));
+        lines.extend(cell.failure.iter().flat_map(FailureRecord::details).map(|detail| format!("     {detail}")));
+    }
     lines.extend(
         document.laws.iter().filter_map(|law| {
             law.broken.as_ref().map(|broken| format!("LAW  {} on {}: {broken}", law.law, law.backend))
         }),
     );
+    lines.extend(document.recorded.iter().filter(|case| case.verdict == Mark::Fail).map(|case| {
+        let reason = case.reason.as_deref().unwrap_or_default();
+        format!("CASE {} on {}, {} ({}): {reason}", case.op, case.backend, case.name, case.source)
+    }));
     lines.extend(
         document.faults.iter().filter(|fault| !fault.caught).map(|fault| format!("NOT CAUGHT {}", fault.fault)),
     );

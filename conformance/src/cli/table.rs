@@ -1,6 +1,8 @@
 //! The tables of the terminal: a line for each op and backend with a column for each dtype, or every cell on a line.
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use congruent_backend_api::{DType, Op};
+use congruent_conformance::ops::model;
 use congruent_conformance::report::{CellRecord, Document, Mark};
 
 /// One line for each op and backend: worst ULP, and in each dtype's column the worst error ÷ bound.
@@ -30,18 +32,37 @@ pub(super) fn matrix(document: &Document) -> Table {
 /// One line for each op, dtype and backend.
 pub(super) fn long(document: &Document) -> Table {
     let mut table =
-        plain(["op", "dtype", "backend", "cases", "elements", "ULP", "error ÷ bound", "seconds"].into_iter());
+        plain(["op", "dtype", "backend", "bound", "cases", "elements", "ULP", "error ÷ bound", "seconds"].into_iter());
     for cell in &document.cells {
         table.add_row([
             Cell::new(&cell.op),
             Cell::new(&cell.dtype),
             Cell::new(&cell.backend),
+            Cell::new(&cell.model),
             right(cell.cases.to_string()),
             right(cell.elements.to_string()),
             right(ulps(cell.worst_ulp.unwrap_or(f64::INFINITY))),
             mark(cell),
             right(format!("{:.2}", cell.seconds)),
         ]);
+    }
+    pack(&mut table);
+    table
+}
+
+/// The error model of each op, a column for each dtype.
+pub(super) fn bounds() -> Table {
+    let mut table = plain(["op"].into_iter().chain(DType::ALL.iter().map(|dtype| dtype.name())));
+    for op in Op::all() {
+        let name = match op {
+            Op::Cast(to) => format!("cast to {to}"),
+            op => op.name().to_owned(),
+        };
+        let models = DType::ALL.map(|dtype| match op.accepts(dtype) {
+            true => right(model((op, dtype)).to_string()),
+            false => right("·".to_owned()).fg(Color::DarkGrey),
+        });
+        table.add_row(std::iter::once(Cell::new(name)).chain(models));
     }
     pack(&mut table);
     table
@@ -60,8 +81,11 @@ fn plain<'a>(header: impl Iterator<Item = &'a str>) -> Table {
         table.force_no_tty();
     }
     table.set_header(header.map(|name| {
-        let alignment =
-            if ["op", "dtype", "backend"].contains(&name) { CellAlignment::Left } else { CellAlignment::Right };
+        let alignment = if ["op", "dtype", "backend", "bound"].contains(&name) {
+            CellAlignment::Left
+        } else {
+            CellAlignment::Right
+        };
         Cell::new(name).add_attribute(Attribute::Bold).set_alignment(alignment)
     }));
     table

@@ -18,6 +18,7 @@
 
 mod backend;
 mod call;
+mod hint;
 mod list;
 mod ops;
 mod score;
@@ -32,6 +33,7 @@ use congruent_backend_api::{DType, Op, Scalar};
 use crate::host::HostTensor;
 
 pub use backend::{Faulty, Held};
+pub use hint::resembling;
 pub use list::faults;
 pub use score::{Score, score, score_all};
 

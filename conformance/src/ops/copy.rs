@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use crate::case::{Call, Case, Input, poisoned};
 use crate::expect::Expect;
 use crate::host::{decode, encode, encode_float, encode_int};
+use crate::model::ErrorModel;
 use crate::ops::{host, layout, operand_bits};
 use crate::round::Format;
 use crate::spec::{Draw, placement, shape, tensor};
@@ -40,6 +41,16 @@ pub fn copies(from: DType, to: DType, draw: Draw) -> BoxedStrategy<Case> {
             out: poisoned(to, layout(&placement, &shape), seed),
         })
         .boxed()
+}
+
+/// How exactly a cast must agree: it rounds where the dtype has fewer digits.
+#[must_use]
+pub fn model(from: DType, to: DType) -> ErrorModel {
+    // Digits of a significand, and of an integer.
+    let digits = |dtype: DType| Format::of(dtype).map_or(8 * dtype.size() as i32, |format| format.precision);
+    // Of the formats of 16 bits each has numbers that the other has not.
+    let rounds = to.is_float() && (digits(to) < digits(from) || (from, to) == (DType::BF16, DType::F16));
+    if rounds { ErrorModel::Rounded } else { ErrorModel::Exact }
 }
 
 /// What each element of a fill may be.

@@ -9,6 +9,7 @@ use crate::arithmetic::Arithmetic;
 use crate::case::{Call, Case, Input, poisoned};
 use crate::expect::Expect;
 use crate::host::{HostTensor, decode, encode_int, positions};
+use crate::model::ErrorModel;
 use crate::ops::binary::extreme;
 use crate::ops::reduce::Sum;
 use crate::ops::{broadcast_positions, host, layout, overlay};
@@ -124,6 +125,12 @@ fn resized(shape: &[usize], axis: isize, size: usize) -> Vec<usize> {
 
 fn along(axis: isize, rank: usize) -> usize {
     if axis < 0 { rank.saturating_add_signed(axis) } else { axis as usize }
+}
+
+/// How exactly a scatter must agree.
+#[must_use]
+pub fn model(op: ScatterOp, dtype: DType) -> ErrorModel {
+    if op == ScatterOp::Add && dtype.is_float() { ErrorModel::Accumulated } else { ErrorModel::Exact }
 }
 
 /// Generated gathers.
@@ -262,7 +269,7 @@ fn merged(op: ScatterOp, dtype: DType, old: u64, sources: &[u64], arithmetic: Ar
         let values: Vec<f64> = terms.map(Scalar::to_f64).collect();
         if op == ScatterOp::Add {
             let sum = Sum::with(arithmetic.accumulator(dtype), &values);
-            return sum.expect(sum.value, sum.bound()).likely(sum.likely());
+            return sum.expect(sum.value, sum.bound()).likely(sum.likely(&values));
         }
         let best = values.into_iter().reduce(|a, b| extreme(a, b, op == ScatterOp::Max));
         return Expect::exact(dtype, best.unwrap_or(f64::NAN));

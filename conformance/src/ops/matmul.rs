@@ -12,7 +12,8 @@ use crate::case::{Call, Case, Input, poisoned};
 use crate::dd::Dd;
 use crate::expect::Expect;
 use crate::host::{HostTensor, decode, encode_int};
-use crate::ops::reduce::exact;
+use crate::model::ErrorModel;
+use crate::ops::reduce::{exact, independent};
 use crate::ops::{broadcast_positions, host, layout};
 use crate::round::{Format, exp2, gamma};
 use crate::spec::{Draw, TensorSpec, cap, placement, size, tensor};
@@ -93,6 +94,12 @@ fn build(
     let beta = if accumulate { factor(beta, 1) } else { Scalar::Int(0) };
     let call = Call::Matmul { alpha: factor(alpha, 1), beta };
     Case { call, inputs: vec![Input::Tensor(a), Input::Tensor(b)], out }
+}
+
+/// How exactly a product must agree.
+#[must_use]
+pub fn model(dtype: DType) -> ErrorModel {
+    if dtype.is_float() { ErrorModel::Accumulated } else { ErrorModel::Exact }
 }
 
 /// What each element may be.
@@ -221,9 +228,10 @@ pub(super) fn float(
     let operands = arithmetic.operand_error(dtype) * alpha.abs() * magnitude + scaled;
     let total = alpha.abs() * magnitude.max(aligned) + kept.hi.abs();
     let bound = gamma(roundings, u) * total * (1.0 + exp2(-40)) + lost + operands;
-    // As for sums: independent errors of terms that cancel.
-    let cancels = value.hi.abs() <= total / 4.0;
-    let likely = if cancels { 8.0 * roundings.sqrt() * u * total + lost + operands } else { bound };
+    // As for sums, with the old value as one more term; of up to 64 roundings 8·√n is no less than n.
+    let all = || products.iter().map(|x| alpha * x).chain([kept.hi]).collect::<Vec<_>>();
+    let walk = roundings > 64.0 && independent(&all(), value, total);
+    let likely = if walk { 8.0 * roundings.sqrt() * u * total + lost + operands } else { bound };
     Expect::near(value, bound).likely(likely)
 }
 
@@ -280,6 +288,28 @@ mod tests {
         let wide = f64::from((1 << 20) + 1);
         assert!(accepts(&[(wide, 3.0), (wide, -1.0)], 2.0 * wide as f32));
         assert!(!accepts(&[(wide, 3.0), (wide, -1.0)], 2.0 * wide as f32 + 2.0));
+    }
+
+    /// A correct product may round in one direction all along; what is lost elsewhere is loose.
+    #[test]
+    fn only_unlikely_errors_are_loose() {
+        let judged = |terms: &[f64], got: f32| {
+            let pairs: Vec<_> = terms.iter().map(|&x| (x, 1.0)).collect();
+            let expect = float(DType::F32, &pairs, 1.0, 0.0, 0.0, Arithmetic::default());
+            judge(DType::F32, got.to_bits().into(), &expect)
+        };
+        let in_order = |terms: &[f64]| terms.iter().fold(0_f32, |sum, &x| sum + x as f32);
+        // Each small term is rounded away beside the large one, always downwards: 900 in all, beyond 8·√n·u·Σ|terms|.
+        let small = (0..1024).map(|index| 0.75 + f64::from(index) * exp2(-12));
+        let large: Vec<f64> = [exp2(24)].into_iter().chain(small).chain([-exp2(24)]).collect();
+        let lost = judged(&large, in_order(&large));
+        assert!(lost.accepted && !lost.loose, "{lost:?}");
+        let wave: Vec<f64> = (0..1024).map(|index| f64::from((f64::from(index) * 1.7).sin() as f32)).collect();
+        let right = judged(&wave, in_order(&wave));
+        assert!(right.accepted && !right.loose, "{right:?}");
+        let magnitude: f64 = wave.iter().map(|x| x.abs()).sum();
+        let drifted = judged(&wave, (wave.iter().sum::<f64>() + 300.0 * exp2(-24) * magnitude) as f32);
+        assert!(drifted.accepted && drifted.loose, "{drifted:?}");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::arithmetic::Arithmetic;
 use crate::case::{Call, Case, Input, poisoned};
 use crate::expect::Expect;
 use crate::host::{HostTensor, decode};
+use crate::model::ErrorModel;
 use crate::spec::{Draw, Placement, TensorSpec, placement, shape, tensor};
 use crate::values::Class;
 
@@ -59,6 +60,31 @@ pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
         Op::Gather => index::gathers(dtype, draw),
         Op::Scatter(op) => index::scatters(op, dtype, draw),
         Op::Nonzero => index::searches(draw),
+    }
+}
+
+/// How exactly a row must agree.
+#[must_use]
+pub fn model((op, dtype): Row) -> ErrorModel {
+    match op {
+        Op::Unary(op) => unary::model(op, dtype),
+        Op::Binary(op) => binary::model(op, dtype),
+        Op::Cast(to) => copy::model(dtype, to),
+        Op::Reduce(op) => reduce::model(op, dtype),
+        Op::Scan(op) => scan::model(op, dtype),
+        Op::Linear | Op::Normalize(_) | Op::NormalizeGrad(_) | Op::Statistic(_) => ErrorModel::Composed,
+        Op::Matmul => matmul::model(dtype),
+        Op::Scatter(op) => index::model(op, dtype),
+        Op::ArgReduce(_)
+        | Op::Clamp
+        | Op::Compare(_)
+        | Op::Copy
+        | Op::Fill
+        | Op::Gather
+        | Op::Nonzero
+        | Op::SearchSorted
+        | Op::Sort(_)
+        | Op::Where => ErrorModel::Exact,
     }
 }
 

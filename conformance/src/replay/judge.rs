@@ -6,6 +6,7 @@ use super::data::{Data, data, dtype};
 use super::fields::{Fields, Node, Result};
 use crate::expect::{Expect, interval, judge};
 use crate::host::{HostTensor, decode, encode_float};
+use crate::report::coordinates;
 use crate::round::Format;
 
 /// How far a result may be from the expected one.
@@ -217,16 +218,6 @@ pub(super) fn show_oracle(dtype: DType, oracle: &Expect) -> String {
             format!("{low:e} to {high:e}")
         }
     }
-}
-
-/// The coordinates of a row-major index.
-pub(super) fn coordinates(index: usize, shape: &[usize]) -> Vec<usize> {
-    let mut rest = index;
-    let mut coordinates = vec![0; shape.len()];
-    for (coordinate, &size) in coordinates.iter_mut().zip(shape).rev() {
-        (*coordinate, rest) = (rest % size, rest / size);
-    }
-    coordinates
 }
 
 #[cfg(test)]

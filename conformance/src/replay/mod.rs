@@ -17,23 +17,24 @@ use congruent_backend_api::erase::AnyBackend;
 use congruent_backend_api::{Error, ErrorKind};
 
 pub use command::command;
-pub use read::{ReadError, read};
+pub use read::{ReadError, read, recorded};
 pub use write::to_json;
 
 use crate::case::Case;
 use crate::expect::{Expect, judge};
 use crate::host::HostTensor;
 use crate::ops::{data_error, expect, misreported};
-use crate::report::describe;
+use crate::report::{coordinates, describe};
 use call::Job;
 use frontend::{Expected, Frontend};
-use judge::{Check, Output, coordinates, show, show_oracle};
+use judge::{Check, Output, show, show_oracle};
 
 /// One case of a replay file.
 #[derive(Debug)]
 pub struct Replay {
     name: String,
     op: String,
+    source: String,
     job: Job,
     expect: Expectation,
     check: Check,
@@ -79,6 +80,12 @@ impl Replay {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where the case is from; may be empty.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// The op's name.

@@ -130,13 +130,29 @@ fn read_file(path: &Path, replays: &mut Vec<Replay>) -> Result<(), ReadError> {
     }
     match kind {
         Kind::Json => replays.push(case(path, None, &text)?),
-        Kind::Lines => {
-            for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-                replays.push(case(path, Some(index + 1), line)?);
-            }
-        }
+        Kind::Lines => lines(path, &text, replays)?,
     }
     Ok(())
+}
+
+fn lines(path: &Path, text: &str, replays: &mut Vec<Replay>) -> Result<(), ReadError> {
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        replays.push(case(path, Some(index + 1), line)?);
+    }
+    Ok(())
+}
+
+/// The cases that come with the kit: bugs of other libraries, and what the kit itself has found.
+#[must_use]
+pub fn recorded() -> Vec<Replay> {
+    let mut replays = Vec::new();
+    for (file, text) in [
+        ("found-by-the-kit.jsonl", include_str!("../../cases/found-by-the-kit.jsonl")),
+        ("public-bugs.jsonl", include_str!("../../cases/public-bugs.jsonl")),
+    ] {
+        lines(Path::new(file), text, &mut replays).expect("a test reads them");
+    }
+    replays
 }
 
 fn case(path: &Path, line: Option<usize>, text: &str) -> Result<Replay, ReadError> {
@@ -160,9 +176,8 @@ pub(super) fn parse(value: Value) -> FieldResult<Replay> {
     }
     let name = fields.required("name")?.text()?.to_owned();
     let op = fields.required("op")?.text()?.to_owned();
-    for remark in ["source", "note"] {
-        fields.given(remark).map(|remark| remark.text().map(drop)).transpose()?;
-    }
+    let source = fields.given("source").map_or_else(|| Ok(String::new()), |source| source.text().map(str::to_owned))?;
+    fields.given("note").map(|note| note.text().map(drop)).transpose()?;
     let args = fields.given("args").map_or_else(|| Ok(Fields::none("args")), Node::fields)?;
     let inputs = fields.required("inputs")?.list()?.into_iter().map(operand).collect::<FieldResult<_>>()?;
     let expect = expectation(fields.required("expect")?)?;
@@ -183,7 +198,7 @@ pub(super) fn parse(value: Value) -> FieldResult<Replay> {
         let (path, message) = ("expect.outputs".to_owned(), format!("`{op}` has one output, not {}", outputs.len()));
         return Err(FieldError { path, message });
     }
-    Ok(Replay { name, op, job, expect, check })
+    Ok(Replay { name, op, source, job, expect, check })
 }
 
 fn operand(node: Node) -> FieldResult<Operand> {

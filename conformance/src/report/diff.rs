@@ -13,7 +13,7 @@ pub struct Diff {
     pub changes: Vec<Change>,
 }
 
-/// A change of one cell or law.
+/// A change of one cell, law or recorded case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// Which one.
@@ -55,7 +55,11 @@ impl Diff {
                 let mark = if law.broken.is_none() { Mark::Pass } else { Mark::Fail };
                 (format!("law “{}” on {}", law.law, law.backend), mark, 0.0)
             });
-            cells.chain(laws).collect()
+            let recorded = document.recorded.iter().filter(|case| shared(&case.backend));
+            let recorded = recorded.map(|case| {
+                (format!("recorded case “{}” ({}) on {}", case.name, case.source, case.backend), case.verdict, 0.0)
+            });
+            cells.chain(laws).chain(recorded).collect()
         };
         let (old, new) = (cells(before), cells(after));
         for (name, mark, ratio) in &new {

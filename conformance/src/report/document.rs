@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use congruent_backend_api::DType;
 use serde::{Deserialize, Serialize};
 
-use super::{CellRecord, Column, Environment, FaultRecord, LawRecord, Mark, Report};
+use super::{CellRecord, Column, Environment, FaultRecord, LawRecord, Mark, RecordedResult, Report};
 
 /// A report as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,7 +13,7 @@ pub struct Document {
     /// The version of the format, [`Document::VERSION`].
     #[serde(rename = "congruent_report")]
     pub version: u32,
-    /// Whether no cell failed and no law is broken.
+    /// Whether no cell and no recorded case failed, and no law is broken.
     pub agrees: bool,
     /// The seed in hexadecimal, since readers of JSON may keep 53 bits of a number; of several rounds that of the last.
     pub seed: String,
@@ -32,6 +32,9 @@ pub struct Document {
     /// The laws; empty when they were not tested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub laws: Vec<LawRecord>,
+    /// The cases that come with the kit; empty when they were not run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recorded: Vec<RecordedResult>,
     /// Seeded faults; empty when they were not run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultRecord>,
@@ -50,6 +53,8 @@ pub struct Counts {
     pub indeterminate: usize,
     /// Laws that hold.
     pub laws: usize,
+    /// Recorded cases that pass.
+    pub recorded: usize,
     /// Seeded faults that were caught.
     pub faults: usize,
 }
@@ -83,6 +88,7 @@ impl Document {
             backends: report.backends.clone(),
             cells: report.cells.iter().map(CellRecord::new).collect(),
             laws: laws.collect(),
+            recorded: report.recorded.clone(),
             faults: report.faults.clone(),
         }
     }
@@ -124,6 +130,7 @@ impl Document {
             elements: total(|cell| cell.elements),
             indeterminate: total(|cell| cell.indeterminate),
             laws: self.laws.iter().filter(|law| law.broken.is_none()).count(),
+            recorded: self.recorded.iter().filter(|case| case.verdict == Mark::Pass).count(),
             faults: self.faults.iter().filter(|fault| fault.caught).count(),
         }
     }
@@ -139,6 +146,9 @@ impl Document {
         }
         if !self.laws.is_empty() {
             let _ = write!(line, " · {} of {} laws hold", counts.laws, self.laws.len());
+        }
+        if !self.recorded.is_empty() {
+            let _ = write!(line, " · {} of {} recorded cases pass", counts.recorded, self.recorded.len());
         }
         if !self.faults.is_empty() {
             let _ = write!(line, " · {} of {} faults caught", counts.faults, self.faults.len());

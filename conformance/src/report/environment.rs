@@ -24,6 +24,9 @@ pub struct Environment {
     pub gpus: Vec<String>,
     /// Threads that ran rows.
     pub threads: usize,
+    /// The most memory that the process has held, in MiB, where the system says so.
+    #[serde(default)]
+    pub peak_memory_mib: Option<u64>,
     /// When the run ended, in UTC.
     pub time: String,
 }
@@ -44,6 +47,7 @@ impl Environment {
                 .collect(),
             gpus: gpus(Path::new("/proc/driver/nvidia/gpus")),
             threads,
+            peak_memory_mib: peak_memory_mib(Path::new("/proc/self/status")),
             time: utc(time.duration_since(UNIX_EPOCH).unwrap_or_default()),
         }
     }
@@ -99,6 +103,13 @@ fn gpus(folder: &Path) -> Vec<String> {
     files.sort();
     let model = |text: String| text.lines().find_map(|line| Some(line.strip_prefix("Model:")?.trim().to_owned()));
     files.iter().filter_map(|file| std::fs::read_to_string(file).ok().and_then(model)).collect()
+}
+
+/// The high-water mark of resident memory, as Linux has it.
+fn peak_memory_mib(status: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(status).ok()?;
+    let mark = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    mark.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib.div_ceil(1024))
 }
 
 /// ISO 8601 of a time since 1970, in the proleptic Gregorian calendar.

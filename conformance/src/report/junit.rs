@@ -1,10 +1,10 @@
-//! The report as JUnit's XML: a suite for each backend, a test case for each cell and law.
+//! The report as JUnit's XML: a suite for each backend, a test case for each cell, law and recorded case.
 
 use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::{CellRecord, Document, LawRecord, Mark};
+use super::{CellRecord, Document, LawRecord, Mark, RecordedResult};
 
 impl Document {
     /// The text of `junit.xml`. Loose, indeterminate and vacuous cells succeed, with a remark.
@@ -20,6 +20,7 @@ impl Document {
             suite.add_property(("seed", self.seed.as_str()));
             suite.add_test_cases(self.cells.iter().filter(|cell| cell.backend == column.name).map(cell_case));
             suite.add_test_cases(self.laws.iter().filter(|law| law.backend == column.name).map(law_case));
+            suite.add_test_cases(self.recorded.iter().filter(|case| case.backend == column.name).map(recorded_case));
             report.add_test_suite(suite);
         }
         report.to_string().map_err(|error| error.to_string())
@@ -32,11 +33,7 @@ fn cell_case(cell: &CellRecord) -> TestCase {
             let (reason, replay) = failure.as_ref().map_or(("", None), |one| (&one.reason, one.replay.as_ref()));
             failed(reason, &replay.map_or_else(|| reason.to_owned(), |replay| format!("{replay:#}")))
         }
-        (Mark::Unsupported, _) => {
-            let mut status = TestCaseStatus::skipped();
-            status.set_message("the backend lacks the op");
-            status
-        }
+        (Mark::Unsupported, _) => skipped("the backend lacks the op"),
         _ => TestCaseStatus::success(),
     };
     let mut case = TestCase::new(format!("{} {}", cell.op, cell.dtype), status);
@@ -59,6 +56,24 @@ fn law_case(law: &LawRecord) -> TestCase {
     let mut case = TestCase::new(&law.law, status);
     case.set_classname(format!("{}.laws", law.backend));
     case
+}
+
+fn recorded_case(case: &RecordedResult) -> TestCase {
+    let reason = case.reason.as_deref();
+    let status = match case.verdict {
+        Mark::Fail => failed(reason.unwrap_or_default(), reason.unwrap_or_default()),
+        Mark::Unsupported => skipped(reason.unwrap_or("the backend lacks the op")),
+        _ => TestCaseStatus::success(),
+    };
+    let mut test = TestCase::new(format!("{}: {} ({})", case.op, case.name, case.source), status);
+    test.set_classname(format!("{}.recorded", case.backend));
+    test
+}
+
+fn skipped(message: &str) -> TestCaseStatus {
+    let mut status = TestCaseStatus::skipped();
+    status.set_message(message);
+    status
 }
 
 fn failed(message: &str, description: &str) -> TestCaseStatus {

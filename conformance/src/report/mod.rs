@@ -25,9 +25,10 @@ use crate::coverage::Coverage;
 use crate::suite::{BUCKETS, Profile, Verdict};
 
 pub use describe::describe;
+pub(crate) use describe::{coordinates, describe_briefly};
 pub use document::{Counts, Document};
 pub use environment::Environment;
-pub use record::{CellRecord, FailureRecord, FaultRecord, LawRecord};
+pub use record::{CellRecord, FailureRecord, FaultRecord, LawRecord, RecordedResult};
 
 /// What is known of an op for a dtype on a backend.
 #[derive(Clone, Debug)]
@@ -67,8 +68,21 @@ pub struct Cell {
 pub struct Failure {
     /// What is wrong.
     pub reason: String,
+    /// Elements that are wrong in the shrunk case.
+    pub wrong: usize,
+    /// The first of them but for the one in `reason`.
+    pub more: Vec<String>,
+    /// Seeded faults that make the same of the case; see [`resembling`](crate::faults::resembling).
+    pub resembles: Vec<&'static str>,
     /// The shrunk case.
     pub case: Option<Box<Case>>,
+}
+
+impl Failure {
+    /// A failure of which only the reason is known.
+    pub(crate) fn new(reason: &str) -> Self {
+        Self { reason: reason.to_owned(), wrong: 0, more: Vec::new(), resembles: Vec::new(), case: None }
+    }
 }
 
 /// The verdict of a cell; the later, the worse.
@@ -141,7 +155,7 @@ impl Cell {
         self.ulps = self.ulps.max(verdict.ulps);
         self.ratio = self.ratio.max(verdict.ratio);
         if let Some(reason) = &verdict.failure {
-            self.failure = Some(Failure { reason: reason.clone(), case: None });
+            self.failure = Some(Failure::new(reason));
         }
     }
 
@@ -228,6 +242,8 @@ pub struct Report {
     pub cells: Vec<Cell>,
     /// The laws, empty when they were not tested.
     pub laws: Vec<LawResult>,
+    /// The cases that come with the kit, empty when they were not run.
+    pub recorded: Vec<RecordedResult>,
     /// Seeded faults and whether the kit caught them, empty when they were not run.
     pub faults: Vec<FaultRecord>,
     /// When the run ended.
@@ -246,6 +262,7 @@ impl Report {
             backends,
             cells,
             laws: Vec::new(),
+            recorded: Vec::new(),
             faults: Vec::new(),
             time: SystemTime::now(),
             elapsed,
@@ -263,10 +280,12 @@ impl Report {
         self.elapsed += other.elapsed;
     }
 
-    /// Whether no cell failed and no law is broken.
+    /// Whether no cell and no recorded case failed, and no law is broken.
     #[must_use]
     pub fn agrees(&self) -> bool {
-        self.failures().next().is_none() && self.laws.iter().all(|law| law.broken.is_none())
+        self.failures().next().is_none()
+            && self.laws.iter().all(|law| law.broken.is_none())
+            && self.recorded.iter().all(|case| case.verdict != Mark::Fail)
     }
 
     /// The cells that failed.

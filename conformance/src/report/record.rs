@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{Cell, Mark};
 use crate::faults::Score;
+use crate::ops::model;
 use crate::replay::to_json;
 
 /// What is known of an op for a dtype on a backend.
@@ -21,6 +22,9 @@ pub struct CellRecord {
     pub op: String,
     /// The dtype of its inputs.
     pub dtype: String,
+    /// What bounds its error; see [`ErrorModel`](crate::model::ErrorModel).
+    #[serde(default)]
+    pub model: String,
     /// The verdict.
     pub verdict: Mark,
     /// Cases run.
@@ -55,8 +59,57 @@ pub struct CellRecord {
 pub struct FailureRecord {
     /// What is wrong.
     pub reason: String,
+    /// Elements that are wrong in the shrunk case; 0 where no element is.
+    #[serde(default)]
+    pub wrong: usize,
+    /// The first of them but for the one in `reason`.
+    #[serde(default)]
+    pub more: Vec<String>,
+    /// Seeded faults that make the same of the case.
+    #[serde(default)]
+    pub resembles: Vec<String>,
     /// The shrunk case as a replay file.
     pub replay: Option<Value>,
+}
+
+impl FailureRecord {
+    /// Lines under the reason: more wrong elements, and what the failure looks like.
+    #[must_use]
+    pub fn details(&self) -> Vec<String> {
+        let mut lines = self.more.clone();
+        let rest = self.wrong.saturating_sub(1 + lines.len());
+        if rest > 0 {
+            lines.push(format!("and {rest} more; {} elements are wrong", self.wrong));
+        }
+        if !self.resembles.is_empty() {
+            let count = self.resembles.len();
+            let others = if count > NAMED { format!(" and {} others", count - NAMED) } else { String::new() };
+            let named: Vec<_> = self.resembles.iter().take(NAMED).map(|fault| format!("“{fault}”")).collect();
+            lines.push(format!("looks like the seeded fault {}{others}", named.join(" or ")));
+        }
+        lines
+    }
+}
+
+/// Faults that are named, of those that a failure looks like.
+const NAMED: usize = 3;
+
+/// What became of a case that comes with the kit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordedResult {
+    /// The backend's name.
+    pub backend: String,
+    /// What is tested.
+    pub name: String,
+    /// The op.
+    pub op: String,
+    /// Where the case is from.
+    pub source: String,
+    /// Pass, fail or unsupported.
+    pub verdict: Mark,
+    /// Why, when it did not pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// What became of a law on a backend.
@@ -108,6 +161,9 @@ impl CellRecord {
         let name = cell.op_name();
         let failure = cell.failure.as_ref().map(|failure| FailureRecord {
             reason: failure.reason.clone(),
+            wrong: failure.wrong,
+            more: failure.more.clone(),
+            resembles: failure.resembles.iter().map(|&fault| fault.to_owned()).collect(),
             replay: failure.case.as_ref().map(|case| to_json(case, &format!("{name} {}", cell.dtype), &failure.reason)),
         });
         Self {
@@ -115,6 +171,7 @@ impl CellRecord {
             family: cell.op.family().to_owned(),
             op: name,
             dtype: cell.dtype.name().to_owned(),
+            model: model((cell.op, cell.dtype)).to_string(),
             verdict: cell.mark(),
             cases: cell.cases,
             elements: cell.elements,

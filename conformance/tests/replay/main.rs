@@ -11,7 +11,7 @@ use std::sync::Arc;
 use congruent_backend_api::erase::{AnyBackend, Erase};
 use congruent_backend_cpu::Cpu;
 use congruent_conformance::ops::{cases, expect, rows};
-use congruent_conformance::replay::{Outcome, Replay, command, read, to_json};
+use congruent_conformance::replay::{Outcome, Replay, command, read, recorded, to_json};
 use congruent_conformance::spec::Draw;
 use congruent_conformance::suite::Candidate;
 use proptest::strategy::{Strategy as _, ValueTree as _};
@@ -68,6 +68,8 @@ fn the_cases_of_the_kit_pass_on_the_cpu() {
     let passed = command(&[folder], &candidates, true, &mut out).unwrap();
     let out = String::from_utf8(out).unwrap();
     assert!(passed && !out.contains("not covered") && !out.contains("unsupported"), "{out}");
+    // Those that every check runs are the same.
+    assert!(out.contains(&format!("{} cases on cpu", recorded().len())), "{out}");
 }
 
 #[test]
@@ -253,7 +255,7 @@ fn files_and_folders_are_read_in_order() {
 fn the_command_counts_and_names() {
     let folder = folder("replay-command");
     let abs = |wanted: i32| base("abs", json!([f32s(json!([-1]))]), outputs(f32s(json!([wanted]))));
-    let lines = [abs(1), abs(2), base("conv", json!([]), json!({"oracle": true}))].map(|case| case.to_string());
+    let lines = [abs(1), abs(2), base("fft", json!([]), json!({"oracle": true}))].map(|case| case.to_string());
     std::fs::write(folder.join("x.jsonl"), lines.join("\n")).unwrap();
     let candidates = [Candidate::new("cpu", || Ok(cpu())), Candidate::new("again", || Ok(cpu()))];
     let run = |quiet| {
@@ -263,7 +265,7 @@ fn the_command_counts_and_names() {
     };
     let (passed, out) = run(false);
     assert!(!passed && out.lines().count() == 8, "{out}");
-    assert!(out.contains("not covered  cpu  conv  test: the op `conv`"), "{out}");
+    assert!(out.contains("not covered  cpu  fft  test: the op `fft`"), "{out}");
     assert!(out.contains("3 cases on again: 1 pass · 1 fail · 1 not covered"), "{out}");
     let (_, out) = run(true);
     assert!(out.contains("FAIL         cpu  abs  test: the expectation contradicts the oracle"), "{out}");

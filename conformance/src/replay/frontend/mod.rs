@@ -109,7 +109,7 @@ impl Elements {
 
 /// Every coordinate of a shape in row-major order.
 fn coordinates(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> {
-    (0..shape.iter().product()).map(|index| super::judge::coordinates(index, shape))
+    (0..shape.iter().product()).map(|index| crate::report::coordinates(index, shape))
 }
 
 /// The row-major index of coordinates.

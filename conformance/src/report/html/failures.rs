@@ -1,9 +1,9 @@
-//! A card for each failing cell and broken law: what is wrong, on which data, and how to see it again.
+//! A card for each failing cell, broken law and failing recorded case: what is wrong, on which data, and how to see it again.
 
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::super::{CellRecord, Document};
+use super::super::{CellRecord, Document, FailureRecord, Mark};
 
 pub(super) fn section(document: &Document) -> Markup {
     html! {
@@ -16,6 +16,13 @@ pub(super) fn section(document: &Document) -> Markup {
                         h3 { "Law: " (law.law) " on " (law.backend) }
                         p.reason { (found) }
                     }
+                }
+            }
+            @for case in document.recorded.iter().filter(|case| case.verdict == Mark::Fail) {
+                div.card {
+                    h3 { "Recorded case: " (case.op) ", " (case.name) " on " (case.backend) }
+                    p.reason { (case.reason.as_deref().unwrap_or_default()) }
+                    p.soft { (case.source) }
                 }
             }
         }
@@ -37,6 +44,9 @@ fn card(document: &Document, cell: &CellRecord, open: bool) -> Markup {
         div.card #(anchor(cell)) {
             h3 { (cell.name()) }
             p.reason { (failure.map_or("", |failure| &failure.reason)) }
+            @if let Some(details) = failure.map(FailureRecord::details).filter(|details| !details.is_empty()) {
+                ul { @for detail in details { li { (detail) } } }
+            }
             details open[open] {
                 summary { @if replay.is_some() { "Data and commands" } @else { "Command" } }
                 @if let Some(replay) = replay { (data(replay)) }

@@ -14,7 +14,7 @@ pub(super) fn section(document: &Document) -> Markup {
         p.soft {
             "Worst error ÷ bound of accepted elements, also as the bar below the number. ✓ = every result is exact; ✓ inside the bound; "
             "! inside, but larger than is likely; ✗ outside; ? mostly unknown; ∅ the backend lacks it; · the op is not "
-            "defined for the dtype. Hover for counts."
+            "defined for the dtype. Hover for the kind of bound and for counts."
         }
         div.scroll.tall {
             table.matrix {
@@ -56,8 +56,9 @@ fn entry(cell: Option<&CellRecord>) -> Markup {
     };
     let ulps = cell.worst_ulp.map_or("infinite".to_owned(), |ulps| format!("{ulps:.3}"));
     let title = format!(
-        "{}: {}, {} cases, {} elements, {} unknown, {} loose, worst {ulps} ULP, {:.2} s",
+        "{}: bound {}; {}, {} cases, {} elements, {} unknown, {} loose, worst {ulps} ULP, {:.2} s",
         cell.name(),
+        cell.model,
         cell.verdict,
         cell.cases,
         cell.elements,

@@ -33,6 +33,7 @@ fn page(document: &Document) -> Markup {
                     (failures::section(document))
                     (matrix::section(document))
                     (laws(document))
+                    (recorded(document))
                     (histogram::section(document))
                     (coverage::section(document))
                     (vacuous(document))
@@ -84,6 +85,10 @@ fn headline(document: &Document) -> Markup {
                 @if !document.laws.is_empty() {
                     (tile(quiet(broken, "bad"), format!("{} of {}", counts.laws, document.laws.len()), "laws hold"))
                 }
+                @if !document.recorded.is_empty() {
+                    @let other = document.recorded.iter().any(|case| case.verdict == Mark::Fail);
+                    (tile(if other { "bad" } else { "" }, format!("{} of {}", counts.recorded, document.recorded.len()), "recorded cases pass"))
+                }
                 @if !document.faults.is_empty() {
                     @let missed = document.faults.len() - counts.faults;
                     (tile(quiet(missed, "bad"), format!("{} of {}", counts.faults, document.faults.len()), "seeded faults caught"))
@@ -97,6 +102,7 @@ fn headline(document: &Document) -> Markup {
                 @if !document.agrees { a href="#failures" { "Failures" } }
                 a href="#matrix" { "Ops × dtypes" }
                 @if !document.laws.is_empty() { a href="#laws" { "Laws" } }
+                @if !document.recorded.is_empty() { a href="#recorded" { "Recorded cases" } }
                 a href="#histograms" { "Errors" }
                 a href="#coverage" { "What was tested" }
                 @if !document.faults.is_empty() { a href="#faults" { "Seeded faults" } }
@@ -158,6 +164,32 @@ fn laws(document: &Document) -> Markup {
     }
 }
 
+fn recorded(document: &Document) -> Markup {
+    html! {
+        @if !document.recorded.is_empty() {
+            h2 #recorded { "Recorded cases" }
+            p.soft { "Bugs of other libraries, and what this kit found before, as single calls." }
+            details {
+                summary { (document.recorded.len()) " cases" }
+                table.matrix {
+                    thead { tr { th { "case" } th { "source" } th { "backend" } th { "" } } }
+                    tbody {
+                        @for case in &document.recorded {
+                            @let (class, sign) = look(case.verdict);
+                            tr {
+                                th.wrap.plain scope="row" { (case.op) ": " (case.name) }
+                                td.text { (case.source) }
+                                td.text { (case.backend) }
+                                td class=(class) title=(case.reason.as_deref().unwrap_or_default()) { (sign) " " (case.verdict) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 fn vacuous(document: &Document) -> Markup {
     let cells: Vec<_> = document.cells.iter().filter(|cell| cell.vacuous).collect();
     html! {
@@ -203,6 +235,7 @@ fn environment(document: &Document) -> Markup {
         ("processor", environment.cpu.clone().unwrap_or_else(|| "unknown".to_owned())),
         ("instruction sets", environment.cpu_features.join(" ")),
         ("threads", environment.threads.to_string()),
+        ("peak memory", environment.peak_memory_mib.map_or("unknown".to_owned(), |mib| format!("{mib} MiB"))),
         ("GPUs", if environment.gpus.is_empty() { "none".to_owned() } else { environment.gpus.join(", ") }),
         ("seed", document.seed.clone()),
         ("cases for each cell", document.cases_per_cell.to_string()),
