@@ -10,11 +10,10 @@ use crate::values::Class;
 /// Rows that a thread, a block and a device sort; the last two need positions beyond 16 bits.
 const SHAPES: [[usize; 2]; 4] = [[50, 37], [5, 2049], [2, 70_001], [1, 300_007]];
 
-/// Every dtype with every shape; long rows in one dtype of each size.
+/// Every dtype with the short shapes; the long ones with two dtypes each, so that there is one of each size.
 fn kinds() -> impl Iterator<Item = (DType, usize)> {
-    let sizes = [DType::F64, DType::F32, DType::F16, DType::U8];
-    let shapes = |dtype: DType| (0..SHAPES.len()).map(move |index| (dtype, index));
-    DType::ALL.into_iter().flat_map(shapes).filter(move |(dtype, index)| *index < 2 || sizes.contains(dtype))
+    let long = [(DType::F64, 2), (DType::F16, 2), (DType::F32, 3), (DType::U8, 3)];
+    DType::ALL.into_iter().flat_map(|dtype| [(dtype, 0), (dtype, 1)]).chain(long)
 }
 
 /// Rows of a dtype, with a class of values for each shape.
@@ -77,7 +76,7 @@ pub(super) fn first_of_order(backend: &Backend, seed: u64) -> Result<Option<Stri
         let (x, len) = (rows(backend, dtype, index, seed)?, SHAPES[index][1]);
         for largest in [false, true] {
             let (sorted, order) = (x.sort(1, largest)?, x.argsort(1, largest)?);
-            for k in [1, 5, 50, len / 3, len - 1, len].into_iter().filter(|&k| k <= len) {
+            for k in [1, 50, len / 3, len].into_iter().filter(|&k| k <= len) {
                 let (values, positions) = x.topk(k, 1, largest)?;
                 let (sorted, order) = (sorted.i((.., ..k))?, order.i((.., ..k))?);
                 if let Some(found) = differ(&values, &sorted, false)?.or(differ(&positions, &order, false)?) {
