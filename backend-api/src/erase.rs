@@ -13,6 +13,7 @@ use crate::ops::index::{Gather, IndexOps, Nonzero, Scatter};
 use crate::ops::linear::{Linear, LinearOps};
 use crate::ops::matmul::{Matmul, MatmulOps};
 use crate::ops::norm::{NormOps, Normalize};
+use crate::ops::random::{Random, RandomOps};
 use crate::ops::reduce::{ArgReduce, Reduce, ReduceOps};
 use crate::ops::scan::{Scan, ScanOps};
 use crate::ops::sort::{SearchSorted, Sort, SortOps};
@@ -178,6 +179,13 @@ impl<B: ReduceOps> ReduceOps for Erase<B> {
 impl<B: StatisticOps> StatisticOps for Erase<B> {
     fn statistic(&self, plan: &Statistic, x: &Erased, out: &mut Erased) -> Result<()> {
         self.0.statistic(plan, self.inner(x)?, self.inner_mut(out)?)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "a provided method that is not forwarded would lose its override")]
+impl<B: RandomOps> RandomOps for Erase<B> {
+    fn random(&self, plan: &Random, out: &mut Erased) -> Result<()> {
+        self.0.random(plan, self.inner_mut(out)?)
     }
 }
 

@@ -2,10 +2,10 @@
 //! rely on. Nothing here knows a backend by name.
 //!
 //! A [`Backend`] owns [`Storage`] and implements op families: [`UnaryOps`], [`BinaryOps`], [`CompareOps`],
-//! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`ScanOps`], [`SortOps`], [`MatmulOps`], [`LinearOps`],
-//! [`NormOps`], [`IndexOps`]; [`AllOps`] is all of
-//! them. A call is validated once, by the constructor of its plan (for example [`Reduce`](ops::reduce::Reduce)), which
-//! infers shapes, checks dtypes and brings the loops into [canonical form](Nest). A backend only executes plans: it never returns a shape error.
+//! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`ScanOps`], [`SortOps`], [`RandomOps`], [`MatmulOps`],
+//! [`LinearOps`], [`NormOps`], [`IndexOps`]; [`AllOps`] is all of them. A call is validated once, by the constructor of its plan (for
+//! example [`Reduce`](ops::reduce::Reduce)), which infers shapes, checks dtypes and brings the loops into [canonical form](Nest). A
+//! backend only executes plans: it never returns a shape error.
 //! What it does check, with the plan's `check`, is that the storages it is handed are those the plan was made for.
 //!
 //! The rest of this page is the contract of results. Every clause is tested by the `congruent-conformance` crate.
@@ -98,6 +98,12 @@
 //! - Where several sources of a scatter name one element, the last in row-major order is kept; sums take all of them.
 //! - Negative indices count from the end only where the program gives them (slices, `select`), never in index tensors.
 //!
+//! # Random numbers
+//!
+//! Philox4x32-10, evaluated at each element's own position in the stream of a seed: the [convention](ops::random) fixes every
+//! bit, whatever the backend, the layout, the threads and the split into calls. Only normal numbers have a bound: 4 ULP of f32
+//! before the final rounding, 8 of f64.
+//!
 //! # Layouts
 //!
 //! Every op takes every [`Layout`] for every operand: transposed, sliced with steps, broadcast (stride 0), reversed
@@ -143,6 +149,7 @@ pub use ops::index::IndexOps;
 pub use ops::linear::LinearOps;
 pub use ops::matmul::MatmulOps;
 pub use ops::norm::NormOps;
+pub use ops::random::RandomOps;
 pub use ops::reduce::ReduceOps;
 pub use ops::scan::ScanOps;
 pub use ops::sort::SortOps;

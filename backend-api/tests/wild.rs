@@ -5,6 +5,7 @@ use congruent_backend_api::ops::binary::{Binary, BinaryOp};
 use congruent_backend_api::ops::compare::{Clamp, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::random::{Distribution, Random};
 use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::{Scan, ScanOp, ScanRange};
 use congruent_backend_api::ops::statistic::{Statistic, StatisticOp};
@@ -120,6 +121,7 @@ proptest! {
                 let _ = ArgReduce::new(ArgReduceOp::Argmin, x_view, axis, target(DType::I64));
             }
         }
+        let _ = Random::new(Distribution::Normal, u64::MAX, u64::MAX, out_view).map(|plan| plan.nest().extent(0));
         let range = ScanRange { exclusive: false, reverse: same };
         if let Ok(plan) = Scan::new(ScanOp::Max, x_view, axes.first().copied().unwrap_or(0), range, out_view) {
             let rows = plan.rows().extent(1).map(|(low, high)| (low as i128, high as i128));

@@ -11,6 +11,7 @@ use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
 use congruent_backend_api::ops::index::ScatterOp;
 use congruent_backend_api::ops::norm::NormalizeOp;
+use congruent_backend_api::ops::random::RandomOp;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
 use congruent_backend_api::ops::scan::ScanOp;
 use congruent_backend_api::ops::sort::SortOp;
@@ -35,12 +36,13 @@ pub struct KernelModule {
 }
 
 /// Family names and sources, in the order of [`KernelModule::family`].
-const FAMILIES: [(&str, &str); 10] = [
+const FAMILIES: [(&str, &str); 11] = [
     ("unary", include_str!("ops/unary.cu")),
     ("binary", include_str!("ops/binary.cu")),
     ("compare", include_str!("ops/compare.cu")),
     ("copy", include_str!("ops/copy.cu")),
     ("reduce", include_str!("ops/reduce.cu")),
+    ("random", include_str!("ops/random.cu")),
     ("scan", include_str!("ops/scan.cu")),
     ("sort", include_str!("ops/sort.cu")),
     ("matmul", include_str!("ops/matmul.cu")),
@@ -231,7 +233,8 @@ const ARG_REDUCE: usize = REDUCE + ReduceOp::ALL.len();
 const SCAN: usize = ARG_REDUCE + ArgReduceOp::ALL.len();
 const SCATTER: usize = SCAN + ScanOp::ALL.len();
 const SORT: usize = SCATTER + ScatterOp::ALL.len();
-const REST: usize = SORT + SortOp::ALL.len();
+const RANDOM: usize = SORT + SortOp::ALL.len();
+const REST: usize = RANDOM + RandomOp::ALL.len();
 const NORMALIZE: usize = REST + 10;
 const OPS: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
 
@@ -247,6 +250,7 @@ fn op_index(op: Op) -> usize {
         Op::Scan(op) => SCAN + op as usize,
         Op::Scatter(op) => SCATTER + op as usize,
         Op::Sort(op) => SORT + op as usize,
+        Op::Random(op) => RANDOM + op as usize,
         Op::Clamp => REST,
         Op::Copy => REST + 1,
         Op::Fill => REST + 2,

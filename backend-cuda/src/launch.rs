@@ -1,6 +1,6 @@
 //! Launching: the structures that kernels take, and the one call that starts them.
 //!
-//! Each structure here has its mirror in `common.cuh`, `elementwise.cuh`, `reduce.cu`, `scan.cu`, `sort.cu`, `matmul.cu`,
+//! Each structure here has its mirror in `common.cuh`, `elementwise.cuh`, `random.cu`, `reduce.cu`, `scan.cu`, `sort.cu`, `matmul.cu`,
 //! `norm.cu` or `index.cu`, with the same fields in the same order. Where the driver can tell (CUDA 12.4), the sizes are compared when a kernel is first
 //! used.
 
@@ -150,6 +150,22 @@ pub(crate) enum Path {
     Elements = 1,
     Tiles = 2,
 }
+
+/// `Random` of `random.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RandomParameter {
+    pub(crate) nest: DeviceNest<2>,
+    pub(crate) out: DevicePointer,
+    pub(crate) offset: u64,
+    pub(crate) low: i64,
+    pub(crate) span: u64,
+    pub(crate) keys: [u32; 24],
+    pub(crate) bits: u32,
+    pub(crate) vector: u32,
+}
+
+impl Parameter for RandomParameter {}
 
 /// `Reduce` of `reduce.cu`.
 #[derive(Clone, Copy, Debug)]

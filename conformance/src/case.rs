@@ -9,6 +9,7 @@ use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter, ScatterOp};
 use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::{Normalize, NormalizeOp};
+use congruent_backend_api::ops::random::{Distribution, Random};
 use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::{Scan, ScanOp, ScanRange};
 use congruent_backend_api::ops::sort::{SearchSorted, Sort, SortOp};
@@ -74,6 +75,15 @@ pub enum Call {
     },
     /// The positions of true elements.
     Nonzero,
+    /// Random elements.
+    Random {
+        /// Of which kind.
+        distribution: Distribution,
+        /// The stream.
+        seed: u64,
+        /// The word with which it begins.
+        offset: u64,
+    },
     /// A reduction.
     Reduce {
         /// Which.
@@ -177,6 +187,7 @@ impl Case {
             Call::Normalize { op, gradient: false, .. } => Op::Normalize(*op),
             Call::Normalize { op, .. } => Op::NormalizeGrad(*op),
             Call::Nonzero => Op::Nonzero,
+            Call::Random { distribution, .. } => Op::Random(distribution.op()),
             Call::Reduce { op, .. } => Op::Reduce(*op),
             Call::Scan { op, .. } => Op::Scan(*op),
             Call::SearchSorted { .. } => Op::SearchSorted,
@@ -282,6 +293,9 @@ impl Case {
                 backend.scatter(&plan, required(1)?, required(2)?, out)
             }
             Call::Nonzero => backend.nonzero(&Nonzero::new(view(0)?, out_view)?, required(0)?, out),
+            Call::Random { distribution, seed, offset } => {
+                backend.random(&Random::new(*distribution, *seed, *offset, out_view)?, out)
+            }
             Call::Reduce { op, axes } => {
                 backend.reduce(&Reduce::new(*op, view(0)?, axes.as_deref(), out_view)?, required(0)?, out)
             }

@@ -22,14 +22,15 @@ use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::Normalize;
+use congruent_backend_api::ops::random::Random;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, IndexOps, LinearOps, MatmulOps, NormOps, Op, ReduceOps,
-    Result, ScanOps, SortOps, StatisticOps, UnaryOps,
+    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, IndexOps, LinearOps, MatmulOps, NormOps, Op, RandomOps,
+    ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
 };
 
 /// A view of a backend as one that has a family; `None` when it has not.
@@ -44,6 +45,7 @@ pub struct Partial<B: Backend> {
     compare: Family<B, dyn CompareOps<Storage = B::Storage>>,
     copy: Family<B, dyn CopyOps<Storage = B::Storage>>,
     reduce: Family<B, dyn ReduceOps<Storage = B::Storage>>,
+    random: Family<B, dyn RandomOps<Storage = B::Storage>>,
     scan: Family<B, dyn ScanOps<Storage = B::Storage>>,
     statistic: Family<B, dyn StatisticOps<Storage = B::Storage>>,
     sort: Family<B, dyn SortOps<Storage = B::Storage>>,
@@ -64,6 +66,7 @@ impl<B: Backend> Partial<B> {
             compare: None,
             copy: None,
             reduce: None,
+            random: None,
             scan: None,
             statistic: None,
             sort: None,
@@ -117,6 +120,15 @@ impl<B: Backend> Partial<B> {
         B: ReduceOps,
     {
         Self { reduce: Some(|backend| backend), ..self }
+    }
+
+    /// It has the random numbers.
+    #[must_use]
+    pub fn random(self) -> Self
+    where
+        B: RandomOps,
+    {
+        Self { random: Some(|backend| backend), ..self }
     }
 
     /// It has the scans.
@@ -202,6 +214,7 @@ impl<B: Backend> Backend for Partial<B> {
             Op::Compare(_) | Op::Where | Op::Clamp => self.compare.is_some(),
             Op::Copy | Op::Cast(_) | Op::Fill => self.copy.is_some(),
             Op::Reduce(_) | Op::ArgReduce(_) => self.reduce.is_some(),
+            Op::Random(_) => self.random.is_some(),
             Op::Scan(_) => self.scan.is_some(),
             Op::Statistic(_) => self.statistic.is_some(),
             Op::Sort(_) | Op::SearchSorted => self.sort.is_some(),
@@ -292,6 +305,12 @@ impl<B: Backend> ReduceOps for Partial<B> {
 
     fn arg_reduce(&self, plan: &ArgReduce, x: &B::Storage, out: &mut B::Storage) -> Result<()> {
         self.has(self.reduce, Op::ArgReduce(plan.op()), plan.dtype())?.arg_reduce(plan, x, out)
+    }
+}
+
+impl<B: Backend> RandomOps for Partial<B> {
+    fn random(&self, plan: &Random, out: &mut B::Storage) -> Result<()> {
+        self.has(self.random, Op::Random(plan.op()), plan.dtype())?.random(plan, out)
     }
 }
 

@@ -95,9 +95,10 @@ pub use congruent_backend_api as api;
 pub use congruent_backend_api::erase::AnyBackend;
 pub use congruent_backend_api::{
     AllOps, Backend, BinaryOps, CompareOps, CopyOps, DType, Element, Error, ErrorKind, IndexOps, Layout, LinearOps,
-    MatmulOps, ReduceOps, Result, Scalar, ScanOps, Shape, Slice, SortOps, StatisticOps, UnaryOps, bf16, f16,
+    MatmulOps, RandomOps, ReduceOps, Result, Scalar, ScanOps, Shape, Slice, SortOps, StatisticOps, UnaryOps, bf16, f16,
 };
 pub use device::*;
 pub use index::{Index, Indices, IntoSlice, Position, step};
 pub use operand::{Axes, Bound, Operand};
+pub use ops::Generator;
 pub use tensor::Tensor;

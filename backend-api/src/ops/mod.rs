@@ -7,6 +7,7 @@ pub mod index;
 pub mod linear;
 pub mod matmul;
 pub mod norm;
+pub mod random;
 pub mod reduce;
 pub mod scan;
 pub mod sort;
@@ -21,6 +22,7 @@ use index::{IndexOps, ScatterOp};
 use linear::LinearOps;
 use matmul::MatmulOps;
 use norm::{NormOps, NormalizeOp};
+use random::{RandomOp, RandomOps};
 use reduce::{ArgReduceOp, ReduceOp, ReduceOps};
 use scan::{ScanOp, ScanOps};
 use sort::{SortOp, SortOps};
@@ -37,6 +39,7 @@ pub trait AllOps:
     + StatisticOps
     + ScanOps
     + SortOps
+    + RandomOps
     + MatmulOps
     + LinearOps
     + NormOps
@@ -53,6 +56,7 @@ impl<B> AllOps for B where
         + StatisticOps
         + ScanOps
         + SortOps
+        + RandomOps
         + MatmulOps
         + LinearOps
         + NormOps
@@ -90,6 +94,8 @@ pub enum Op {
     NormalizeGrad(NormalizeOp),
     /// The positions of true elements.
     Nonzero,
+    /// `uniform normal randint …`, about which backends are asked with the dtype of the result.
+    Random(RandomOp),
     /// `sum prod max …`
     Reduce(ReduceOp),
     /// `cumsum cumprod cummax …`
@@ -126,6 +132,7 @@ impl Op {
             Self::Normalize(op) => op.name(),
             Self::NormalizeGrad(op) => op.grad_name(),
             Self::Nonzero => "nonzero",
+            Self::Random(op) => op.name(),
             Self::Reduce(op) => op.name(),
             Self::Scan(op) => op.name(),
             Self::Scatter(op) => op.name(),
@@ -146,6 +153,7 @@ impl Op {
             Self::Compare(_) | Self::Where | Self::Clamp => "compare",
             Self::Copy | Self::Cast(_) | Self::Fill => "copy",
             Self::Reduce(_) | Self::ArgReduce(_) | Self::Statistic(_) => "reduce",
+            Self::Random(_) => "random",
             Self::Scan(_) => "scan",
             Self::Sort(_) | Self::SearchSorted => "sort",
             Self::Matmul | Self::Linear => "matmul",
@@ -154,13 +162,14 @@ impl Op {
         }
     }
 
-    /// Whether the op is defined for inputs of `dtype` (for `where`, that of the chosen values).
+    /// Whether the op is defined for inputs of `dtype` (for `where`, that of the chosen values; without inputs, of the result).
     #[must_use]
     pub fn accepts(self, dtype: DType) -> bool {
         match self {
             Self::Binary(op) => op.accepts(dtype),
             Self::Compare(op) => op.accepts(dtype),
             Self::Nonzero => dtype == DType::Bool,
+            Self::Random(op) => op.accepts(dtype),
             Self::Reduce(op) => op.accepts(dtype),
             Self::Scan(op) => op.accepts(dtype),
             Self::Scatter(op) => op.accepts(dtype),
@@ -187,6 +196,7 @@ impl Op {
             .chain(ReduceOp::ALL.iter().map(|&op| Self::Reduce(op)))
             .chain(ArgReduceOp::ALL.iter().map(|&op| Self::ArgReduce(op)))
             .chain(StatisticOp::ALL.iter().map(|&op| Self::Statistic(op)))
+            .chain(RandomOp::ALL.iter().map(|&op| Self::Random(op)))
             .chain(ScanOp::ALL.iter().map(|&op| Self::Scan(op)))
             .chain(SortOp::ALL.iter().map(|&op| Self::Sort(op)))
             .chain([Self::SearchSorted, Self::Matmul, Self::Linear, Self::Gather])

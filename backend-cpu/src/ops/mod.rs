@@ -10,6 +10,7 @@ mod linear;
 mod matmul;
 mod norm;
 mod order;
+mod random;
 mod reduce;
 mod scan;
 mod scatter;

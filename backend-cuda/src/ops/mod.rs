@@ -8,6 +8,7 @@ mod index;
 mod linear;
 mod matmul;
 mod norm;
+mod random;
 mod reduce;
 mod scan;
 mod scatter;

@@ -20,6 +20,7 @@ mod library;
 mod linear;
 mod matmul;
 mod memory;
+mod random;
 mod reduce;
 mod scan;
 mod sort;

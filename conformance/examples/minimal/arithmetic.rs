@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
+use congruent_backend_api::ops::random::{Draw, Random, philox};
 use congruent_backend_api::ops::reduce::ReduceOp;
 use congruent_backend_api::ops::scan::ScanOp;
 use congruent_backend_api::ops::unary::UnaryOp;
@@ -286,6 +287,52 @@ pub(crate) fn accumulate(op: ReduceOp, dtype: DType, values: &[Scalar]) -> Scala
         ReduceOp::Prod => Scalar::Int(integers().fold(1, i64::wrapping_mul)),
         ReduceOp::Sum => Scalar::Int(integers().fold(0, i64::wrapping_add)),
     }
+}
+
+/// Element `index` of a random tensor.
+pub(crate) fn random(plan: &Random, index: u64) -> Scalar {
+    let word = |further: u64| {
+        let at = plan.offset().wrapping_add(index.wrapping_mul(plan.words())).wrapping_add(further);
+        u64::from(philox([(at / 4) as u32, (at >> 34) as u32, 0, 0], plan.seed())[(at % 4) as usize])
+    };
+    let long = || word(0) | word(1) << 32;
+    // The top bits as an integer, and how many there are.
+    let top = |bits: u32| if plan.words() == 2 { long() >> (64 - bits) } else { word(0) >> (32 - bits) };
+    match plan.draw() {
+        Draw::Bernoulli { threshold } => Scalar::Bool(word(0) < threshold),
+        Draw::Bits => Scalar::Int(word(0) as i64),
+        Draw::Integer { low, span } => {
+            Scalar::Int(low.wrapping_add_unsigned(((u128::from(long()) * u128::from(span)) >> 64) as u64))
+        }
+        Draw::Normal => {
+            let bits = if plan.words() == 2 { 52 } else { 32 };
+            Scalar::Float(quantile((top(bits) as f64 + 0.5) / (bits as f64).exp2()))
+        }
+        Draw::Permutation => Scalar::Int(plan.permutation().at(index) as i64),
+        Draw::Uniform => {
+            let bits = match plan.dtype() {
+                DType::F64 => 53,
+                DType::F16 => 11,
+                DType::BF16 => 8,
+                _ => 24,
+            };
+            Scalar::Float(top(bits) as f64 / f64::from(bits).exp2())
+        }
+    }
+}
+
+/// The normal quantile, by Newton's method on the smaller tail.
+fn quantile(p: f64) -> f64 {
+    let (tail, sign) = if p < 0.5 { (p, -1.0) } else { (1.0 - p, 1.0) };
+    let root = std::f64::consts::SQRT_2;
+    let mut z = if tail > 0.3 { (0.5 - tail) * 2.5 } else { (-2.0 * tail.ln()).sqrt() };
+    for _ in 0..20 {
+        let density = (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+        let excess = if z < 0.5 { 0.5 - tail - cr::erf(z / root) / 2.0 } else { cr::erfc(z / root) / 2.0 - tail };
+        let step = excess / density;
+        z += step / (1.0 + step * z / 2.0).max(0.5);
+    }
+    sign * z
 }
 
 /// The result of a scan where these values enter.

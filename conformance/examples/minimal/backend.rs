@@ -8,6 +8,7 @@ use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter, ScatterOp};
 use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::random::Random;
 use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::ops::sort::{SearchSorted, Sort, SortOp};
@@ -15,11 +16,12 @@ use congruent_backend_api::ops::statistic::StatisticOps;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
     Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, IndexOps, LinearOps, MatmulOps,
-    Nest, NormOps, Op, Operand, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage, UnaryOps, check_transfer,
+    Nest, NormOps, Op, Operand, RandomOps, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage, UnaryOps,
+    check_transfer,
 };
 
 use crate::arithmetic::{
-    accumulate, better, binary, cast, compare, decode, encode, extreme, product, scan, sort_order, unary,
+    accumulate, better, binary, cast, compare, decode, encode, extreme, product, random, scan, sort_order, unary,
 };
 
 /// The backend.
@@ -257,6 +259,16 @@ impl ReduceOps for Minimal {
                 if wins || ties { index } else { best }
             });
             out.set(to, Scalar::Int(best as i64));
+        }
+        Ok(())
+    }
+}
+
+impl RandomOps for Minimal {
+    fn random(&self, plan: &Random, out: &mut Memory) -> Result<()> {
+        plan.check(out)?;
+        for [to, index] in visits(&plan.nest()) {
+            out.set(to, random(plan, index as u64));
         }
         Ok(())
     }

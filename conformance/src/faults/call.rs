@@ -58,7 +58,7 @@ impl Faulty {
         match self.fault.kind {
             Kind::Output(spoil) => self.rewrite(call, out, run, spoil),
             // What these change, the op's own wrapper has changed in `run`.
-            Kind::Input(_) | Kind::Index(_) | Kind::Scatter(..) => run(out),
+            Kind::Input(_) | Kind::Index(_) | Kind::Scatter(..) | Kind::Random(_) => run(out),
             Kind::Function(function) => self.replace(call, out, run, function),
             Kind::Unary(_, function) => {
                 self.replace(call, out, run, |element| Some(Scalar::Float(function(element.value(0)))))

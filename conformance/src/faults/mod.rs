@@ -27,6 +27,7 @@ use std::fmt;
 
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::index::ScatterOp;
+use congruent_backend_api::ops::random::Distribution;
 use congruent_backend_api::ops::unary::UnaryOp;
 use congruent_backend_api::{DType, Op, Scalar};
 
@@ -71,6 +72,8 @@ enum Kind {
     Index(fn(i64, i64) -> i64),
     /// A scatter does another.
     Scatter(ScatterOp, ScatterOp),
+    /// Asks for another distribution, seed and offset.
+    Random(fn(&mut Distribution, &mut u64, &mut u64)),
     /// Something that only the wrapper's own code can do.
     Special(Special),
 }
@@ -182,7 +185,7 @@ impl Fault {
             Kind::Index(_) => matches!(op, Op::Gather | Op::Scatter(_)),
             Kind::Scatter(own, _) => op == Op::Scatter(own),
             Kind::Special(Special::FirstWins) => op == Op::Scatter(ScatterOp::Set),
-            Kind::Output(_) | Kind::Input(_) | Kind::Function(_) | Kind::Special(_) => true,
+            Kind::Output(_) | Kind::Input(_) | Kind::Function(_) | Kind::Random(_) | Kind::Special(_) => true,
         };
         own && self.families.contains(&op.family()) && (self.touched)(op, dtype)
     }

@@ -8,6 +8,7 @@ use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter, ScatterOp};
 use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::Normalize;
+use congruent_backend_api::ops::random::Random;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::{Scan, ScanRange};
 use congruent_backend_api::ops::sort::{SearchSorted, Sort};
@@ -15,7 +16,7 @@ use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
     Backend as _, BinaryOps, CompareOps, CopyOps, DType, IndexOps, Layout, LinearOps, MatmulOps, NormOps, Op,
-    ReduceOps, Result, ScanOps, SortOps, Source, StatisticOps, Storage, UnaryOps, View,
+    RandomOps, ReduceOps, Result, ScanOps, SortOps, Source, StatisticOps, Storage, UnaryOps, View,
 };
 
 use super::call::{Call, Values, of_nest, source};
@@ -158,6 +159,22 @@ impl ReduceOps for Faulty {
         let operands = vec![Values::Stored { storage: x, view: layout, group: plan.len() }];
         let call = Call { op, dtype, view, operands, factors: (1.0, 0.0) };
         self.run(&call, out, |out| self.inner.arg_reduce(&changed, &x.read(), out))
+    }
+}
+
+impl RandomOps for Faulty {
+    fn random(&self, plan: &Random, out: &mut Held) -> Result<()> {
+        let (op, dtype) = (Op::Random(plan.op()), plan.dtype());
+        let changed = match self.fault.kind {
+            Kind::Random(change) if self.fault.touches(op, dtype) => {
+                let (mut distribution, mut seed, mut offset) = (plan.distribution(), plan.seed(), plan.offset());
+                change(&mut distribution, &mut seed, &mut offset);
+                Random::new(distribution, seed, offset, View { dtype, layout: plan.out() })?
+            }
+            _ => *plan,
+        };
+        let call = Call { op, dtype, view: *plan.out(), operands: Vec::new(), factors: (1.0, 0.0) };
+        self.run(&call, out, |out| self.inner.random(&changed, out))
     }
 }
 

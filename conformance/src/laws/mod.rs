@@ -10,6 +10,7 @@ mod layout;
 mod memory;
 mod norms;
 mod order;
+mod random;
 mod rearrange;
 mod scan;
 mod sort;
@@ -103,6 +104,12 @@ pub const LAWS: &[Law] = &[
     Law { name: "what a mask and its complement select is all there is", test: index::selection },
     Law { name: "an index out of range is reported once, and poisons nothing", test: index::out_of_range },
     Law { name: "long sums at one index stay accurate", test: index::long_sums },
+    Law { name: "random numbers in parts = at once", test: random::parts },
+    Law { name: "random numbers do not depend on the layout", test: random::layouts },
+    Law { name: "every bit of seed and offset counts", test: random::seeds },
+    Law { name: "distributions are functions of the same words", test: random::related },
+    Law { name: "moments of uniform and normal numbers", test: random::moments },
+    Law { name: "a permutation has every number once", test: random::permutation },
     Law { name: "three runs give the same bits", test: state::determinism },
     Law { name: "a chain of 100 ops = one op at a time", test: state::chain },
     Law { name: "four threads give the bits of one", test: state::threads },

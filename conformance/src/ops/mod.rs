@@ -9,6 +9,7 @@ pub mod index;
 pub mod linear;
 pub mod matmul;
 pub mod norm;
+pub mod random;
 pub mod reduce;
 pub mod scan;
 pub mod sort;
@@ -47,6 +48,7 @@ pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
         Op::Fill => copy::fills(dtype, draw),
         Op::Copy => copy::copies(dtype, dtype, draw),
         Op::Cast(to) => copy::copies(dtype, to, draw),
+        Op::Random(op) => random::cases(op, dtype, draw),
         Op::Reduce(op) => reduce::reductions(op, dtype, draw),
         Op::ArgReduce(op) => reduce::arg_reductions(op, dtype, draw),
         Op::Scan(op) => scan::cases(op, dtype, draw),
@@ -105,6 +107,7 @@ pub fn expect_of(case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
         Call::Clamp { min, max } => compare::expect_clamp(*min, *max, case),
         Call::Fill(value) => copy::expect_fill(*value, case),
         Call::Copy => copy::expect_copy(case),
+        Call::Random { distribution, seed, offset } => random::expect(*distribution, *seed, *offset, case),
         Call::Reduce { op, axes } => reduce::expect(*op, axes.as_deref(), case, arithmetic),
         Call::ArgReduce { op, axis } => reduce::expect_position(*op, *axis, case),
         Call::Scan { op, axis, range } => scan::expect(*op, *axis, *range, case, arithmetic),

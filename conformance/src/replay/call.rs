@@ -4,6 +4,7 @@ use congruent_backend_api::ops::index::{Gather, ScatterOp};
 use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::NormalizeOp;
+use congruent_backend_api::ops::random::{Distribution, RandomOp};
 use congruent_backend_api::ops::reduce::{Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::ScanRange;
 use congruent_backend_api::ops::sort::{Sort, SortOp};
@@ -92,7 +93,7 @@ impl Given {
             self.scalar_argument()?;
         }
         let (least, most) = match op {
-            Op::Fill => (0, 0),
+            Op::Fill | Op::Random(_) => (0, 0),
             Op::Binary(_) | Op::Compare(_) => (2, 2),
             Op::Where | Op::Scatter(_) => (3, 3),
             Op::Gather => (2, 2),
@@ -107,6 +108,7 @@ impl Given {
                 let axis = self.args.required("axis")?.signed()?;
                 self.reduction(Call::ArgReduce { op, axis })?
             }
+            Op::Random(op) => self.random(op)?,
             Op::Reduce(op) => {
                 let axes = self.axes()?;
                 self.reduction(Call::Reduce { op, axes })?
@@ -221,6 +223,36 @@ impl Given {
             }
         };
         Ok((Call::Fill(scalar(&self.args.required("value")?, dtype)?), dtype, shape))
+    }
+
+    fn random(&mut self, op: RandomOp) -> Result<(Call, DType, Shape), Stop> {
+        let seed = self.args.required("seed")?.unsigned()? as u64;
+        let offset = self.args.optional("offset").map_or(Ok(0), |offset| offset.unsigned())? as u64;
+        let distribution = match op {
+            RandomOp::Bernoulli => {
+                Distribution::Bernoulli { probability: self.args.required("probability")?.tolerance()? }
+            }
+            RandomOp::Normal => Distribution::Normal,
+            RandomOp::Philox => Distribution::Bits,
+            RandomOp::Randint => {
+                let low = self.args.optional("low").map_or(Ok(0), |low| low.signed())?;
+                Distribution::Integer { low: low as i64, high: self.args.required("high")?.signed()? as i64 }
+            }
+            RandomOp::Randperm => Distribution::Permutation,
+            RandomOp::Uniform => Distribution::Uniform,
+        };
+        let (dtype, shape) = match (&self.into, op) {
+            (Target::Given(out), _) => (out.dtype, *out.layout.shape()),
+            (_, RandomOp::Philox | RandomOp::Randperm) => {
+                let dtype = if op == RandomOp::Philox { DType::U32 } else { DType::I64 };
+                (dtype, Shape::new(op.name(), &[self.args.required("len")?.unsigned()?])?)
+            }
+            _ => {
+                let dtype = self.args.optional("dtype").map_or(Ok(DType::Bool), |node| dtype(&node))?;
+                (dtype, Shape::new(op.name(), &self.args.required("shape")?.sizes()?)?)
+            }
+        };
+        Ok((Call::Random { distribution, seed, offset }, dtype, shape))
     }
 
     fn axes(&mut self) -> Result<Option<Vec<isize>>> {

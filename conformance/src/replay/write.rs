@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use congruent_backend_api::ops::random::Distribution;
 use congruent_backend_api::ops::sort::SortOp;
 use congruent_backend_api::ops::statistic::StatisticOp;
 use congruent_backend_api::{DType, Layout, Op, Scalar};
@@ -66,6 +67,15 @@ fn args(case: &Case) -> Value {
         Call::ArgReduce { axis, .. } => json!({ "axis": axis, "keepdim": keepdim }),
         Call::Normalize { axes, epsilon, .. } => json!({ "axes": axes, "eps": epsilon }),
         Call::Reduce { axes, .. } => json!({ "axes": axes, "keepdim": keepdim }),
+        Call::Random { distribution, seed, offset } => {
+            let mut args = json!({ "seed": seed, "offset": offset });
+            match *distribution {
+                Distribution::Bernoulli { probability } => args["probability"] = probability.into(),
+                Distribution::Integer { low, high } => (args["low"], args["high"]) = (low.into(), high.into()),
+                _ => {}
+            }
+            args
+        }
         Call::Scan { axis, range, .. } => {
             json!({ "axis": axis, "exclusive": range.exclusive, "reverse": range.reverse })
         }

@@ -7,6 +7,7 @@ use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::Normalize;
+use congruent_backend_api::ops::random::Random;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::{Scan, ScanRange};
 use congruent_backend_api::ops::sort::{SearchSorted, Sort};
@@ -79,6 +80,17 @@ impl Planned {
             out: walked(plan.kept(), 0)?,
             out_dtype: DType::I64,
         })
+    }
+
+    pub(super) fn random(plan: &Random) -> Self {
+        Self {
+            op: Op::Random(plan.op()),
+            dtype: plan.dtype(),
+            call: Call::Random { distribution: plan.distribution(), seed: plan.seed(), offset: plan.offset() },
+            inputs: Vec::new(),
+            out: *plan.out(),
+            out_dtype: plan.dtype(),
+        }
     }
 
     pub(super) fn scan(plan: &Scan) -> Result<Self> {

@@ -8,14 +8,15 @@ use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::Normalize;
+use congruent_backend_api::ops::random::Random;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::Scan;
 use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, IndexOps, LinearOps, MatmulOps, NormOps, Op, ReduceOps, Result,
-    ScanOps, SortOps, StatisticOps, UnaryOps,
+    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, IndexOps, LinearOps, MatmulOps, NormOps, Op, RandomOps,
+    ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
 };
 
 use super::call::Planned;
@@ -97,6 +98,13 @@ impl ReduceOps for Shadow {
         let planned = Planned::arg_reduce(plan)?;
         let op = planned.op;
         self.step(&planned, &[Some(x)], out, |backend, x, out| backend.arg_reduce(plan, tensor(op, x[0])?, out))
+    }
+}
+
+impl RandomOps for Shadow {
+    fn random(&self, plan: &Random, out: &mut Pair) -> Result<()> {
+        plan.check(out)?;
+        self.step(&Planned::random(plan), &[], out, |backend, _, out| backend.random(plan, out))
     }
 }
 

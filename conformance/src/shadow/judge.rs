@@ -155,7 +155,8 @@ fn element(case: &Case, index: usize) -> Option<Case> {
     });
     let inputs = inputs.collect::<Option<_>>()?;
     let axes: Vec<_> = at.iter().copied().enumerate().collect();
-    Some(Case { call: case.call.clone(), inputs, out: narrow(&case.out, &axes, scanned)? })
+    let call = crate::ops::random::single(&case.call, case.out.dtype, index)?;
+    Some(Case { call, inputs, out: narrow(&case.out, &axes, scanned)? })
 }
 
 /// A compact copy of a view with each of `axes` cut down to one coordinate, the scanned one after it.

@@ -6,6 +6,7 @@ mod layout;
 mod memory;
 mod norms;
 mod products;
+mod random;
 mod reductions;
 mod scans;
 mod sorting;
@@ -20,7 +21,7 @@ use crate::round::{exp2, exponent};
 
 /// Every family.
 pub(super) const ALL: &[&str] =
-    &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "matmul", "norm", "index"];
+    &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "random", "matmul", "norm", "index"];
 const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "scan", "matmul"];
 
 /// Every fault.
@@ -32,6 +33,7 @@ pub fn faults() -> impl Iterator<Item = Fault> {
         reductions::FAULTS,
         scans::FAULTS,
         sorting::FAULTS,
+        random::FAULTS,
         products::FAULTS,
         norms::FAULTS,
         index::FAULTS,
