@@ -13,6 +13,7 @@ mod io;
 mod norm;
 mod operators;
 mod ops;
+mod pick;
 mod rearrange;
 mod sharing;
 mod sort;
