@@ -1,8 +1,15 @@
-//! Indexing: what [`Tensor::i`](crate::Tensor::i) accepts, with NumPy's rules for negative and out-of-range bounds.
+//! Indexing: what [`Tensor::i`] and [`Tensor::assign`] accept, with NumPy's rules for negative and out-of-range bounds.
 
+use std::fmt;
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-use congruent_backend_api::{Error, ErrorKind, Layout, Result, Slice};
+use congruent_backend_api::{
+    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, ErrorKind, IndexOps, Layout, ReduceOps, Result, Slice,
+};
+
+use crate::operand::Operand;
+use crate::pick;
+use crate::tensor::Tensor;
 
 /// What is taken of one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,53 +124,116 @@ pub fn step(range: impl IntoSlice, step: isize) -> Slice {
     Slice { step, ..range.into_slice() }
 }
 
-impl From<isize> for Index {
-    fn from(position: isize) -> Self {
-        Self::At(position)
+/// One of the indices of [`Tensor::i`] and [`Tensor::assign`]: a part of an axis, or a tensor of positions, or a mask.
+pub enum Subscript<'a, B: Backend + ?Sized> {
+    /// What a view takes.
+    View(Index),
+    /// Positions as integers, or a mask as bool; made by `From`.
+    Tensor(Picker<'a, B>),
+}
+
+/// A tensor as an index. It brings along what indexing with it needs of the backend, so that indices without tensors need
+/// nothing.
+pub struct Picker<'a, B: Backend + ?Sized> {
+    pub(crate) tensor: &'a Tensor<B>,
+    pub(crate) take: fn(&Tensor<B>, &[Subscript<'_, B>]) -> Result<Tensor<B>>,
+    pub(crate) assign: fn(&mut Tensor<B>, &[Subscript<'_, B>], Operand<'_, B>) -> Result<()>,
+}
+
+impl<B: Backend + ?Sized> Clone for Picker<'_, B> {
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
-impl From<i32> for Index {
-    fn from(position: i32) -> Self {
-        Self::At(position.to_isize())
+impl<B: Backend + ?Sized> Copy for Picker<'_, B> {}
+
+impl<B: Backend + ?Sized> Clone for Subscript<'_, B> {
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
-impl From<usize> for Index {
-    fn from(position: usize) -> Self {
-        Self::At(position.to_isize())
+impl<B: Backend + ?Sized> Copy for Subscript<'_, B> {}
+
+impl<B: Backend + ?Sized> fmt::Debug for Picker<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tensor.fmt(f)
     }
 }
 
-impl<R: IntoSlice> From<R> for Index {
+impl<B: Backend + ?Sized> fmt::Debug for Subscript<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::View(index) => index.fmt(f),
+            Self::Tensor(picker) => picker.fmt(f),
+        }
+    }
+}
+
+impl<'a, B> From<&'a Tensor<B>> for Subscript<'a, B>
+where
+    B: IndexOps + BinaryOps + CompareOps + CopyOps + ReduceOps + ?Sized,
+{
+    fn from(tensor: &'a Tensor<B>) -> Self {
+        Self::Tensor(Picker { tensor, take: pick::take, assign: pick::assign })
+    }
+}
+
+impl<B: Backend + ?Sized> From<Index> for Subscript<'_, B> {
+    fn from(index: Index) -> Self {
+        Self::View(index)
+    }
+}
+
+/// A blanket impl over [`Position`] would overlap with that over ranges.
+macro_rules! from_positions {
+    ($($T:ty)*) => {$(
+        impl<B: Backend + ?Sized> From<$T> for Subscript<'_, B> {
+            fn from(position: $T) -> Self {
+                Self::View(Index::At(position.to_isize()))
+            }
+        }
+    )*};
+}
+
+from_positions!(isize i32 usize);
+
+impl<B: Backend + ?Sized, R: IntoSlice> From<R> for Subscript<'_, B> {
     fn from(range: R) -> Self {
-        Self::Slice(range.into_slice())
+        Self::View(Index::Slice(range.into_slice()))
     }
 }
 
-/// Indices for the leading axes: one index, a tuple of up to eight, or a slice of [`Index`].
-pub trait Indices {
+/// Indices for the leading axes: one index, a tuple of up to eight, or a slice of [`Index`] or [`Subscript`].
+pub trait Indices<'a, B: Backend + ?Sized> {
     /// Calls `f` with the indices in order.
-    fn with<T>(self, f: impl FnOnce(&[Index]) -> T) -> T;
+    fn with<T>(self, f: impl FnOnce(&[Subscript<'a, B>]) -> T) -> T;
 }
 
-impl<I: Into<Index>> Indices for I {
-    fn with<T>(self, f: impl FnOnce(&[Index]) -> T) -> T {
+impl<'a, B: Backend + ?Sized + 'a, I: Into<Subscript<'a, B>>> Indices<'a, B> for I {
+    fn with<T>(self, f: impl FnOnce(&[Subscript<'a, B>]) -> T) -> T {
         f(&[self.into()])
     }
 }
 
-impl Indices for &[Index] {
-    fn with<T>(self, f: impl FnOnce(&[Index]) -> T) -> T {
+impl<'a, B: Backend + ?Sized + 'a> Indices<'a, B> for &[Subscript<'a, B>] {
+    fn with<T>(self, f: impl FnOnce(&[Subscript<'a, B>]) -> T) -> T {
         f(self)
+    }
+}
+
+impl<'a, B: Backend + ?Sized + 'a> Indices<'a, B> for &[Index] {
+    fn with<T>(self, f: impl FnOnce(&[Subscript<'a, B>]) -> T) -> T {
+        f(&self.iter().map(|&index| index.into()).collect::<Vec<_>>())
     }
 }
 
 /// Tuples have no generic form.
 macro_rules! tuples {
     ($(($($I:ident $i:ident),*))*) => {$(
-        impl<$($I: Into<Index>),*> Indices for ($($I,)*) {
-            fn with<T>(self, f: impl FnOnce(&[Index]) -> T) -> T {
+        impl<'a, Be: Backend + ?Sized + 'a, $($I: Into<Subscript<'a, Be>>),*> Indices<'a, Be> for ($($I,)*) {
+            fn with<T>(self, f: impl FnOnce(&[Subscript<'a, Be>]) -> T) -> T {
                 let ($($i,)*) = self;
                 f(&[$($i.into()),*])
             }
@@ -182,35 +252,64 @@ tuples! {
     (A a, B b, C c, D d, E e, F g, G h, H i)
 }
 
-/// The layout of the part of `layout` that `indices` take; `op` is named in errors.
-pub(crate) fn index(op: &'static str, layout: &Layout, indices: &[Index]) -> Result<Layout> {
+/// The first tensor among the indices.
+pub(crate) fn picker<'a, B: Backend + ?Sized>(indices: &[Subscript<'a, B>]) -> Option<Picker<'a, B>> {
+    indices.iter().find_map(|index| match index {
+        Subscript::Tensor(picker) => Some(*picker),
+        Subscript::View(_) => None,
+    })
+}
+
+/// The layout of the part of `layout` that `indices` take, and the first axis in it that each tensor among them picks
+/// from; those axes are whole. `op` is named in errors.
+pub(crate) fn index<B: Backend + ?Sized>(
+    op: &'static str,
+    layout: &Layout,
+    indices: &[Subscript<'_, B>],
+) -> Result<(Layout, Vec<usize>)> {
     let rest = remaining(op, layout, indices)?;
-    let (mut layout, mut axis) = (*layout, 0);
+    let (mut layout, mut axis, mut picked) = (*layout, 0, Vec::new());
     for &index in indices {
         match index {
-            Index::At(position) => layout = layout.select(axis, position)?,
-            Index::Slice(slice) => {
+            Subscript::View(Index::At(position)) => layout = layout.select(axis, position)?,
+            Subscript::View(Index::Slice(slice)) => {
                 layout = layout.slice(axis, slice)?;
                 axis += 1;
             }
-            Index::NewAxis => {
+            Subscript::View(Index::NewAxis) => {
                 layout = layout.unsqueeze(axis)?;
                 axis += 1;
             }
-            Index::Ellipsis => axis += rest as isize,
+            Subscript::View(Index::Ellipsis) => axis += rest as isize,
+            Subscript::Tensor(picker) => {
+                picked.push(axis as usize);
+                axis += picker.axes() as isize;
+            }
         }
     }
-    Ok(layout)
+    Ok((layout, picked))
+}
+
+impl<B: Backend + ?Sized> Picker<'_, B> {
+    /// How many axes the tensor stands for: a mask for as many as it has.
+    pub(crate) fn axes(&self) -> usize {
+        if self.tensor.dtype() == DType::Bool { self.tensor.rank() } else { 1 }
+    }
 }
 
 /// The number of axes that no index names.
-fn remaining(op: &'static str, layout: &Layout, indices: &[Index]) -> Result<usize> {
-    if indices.iter().filter(|&&index| index == Index::Ellipsis).count() > 1 {
+fn remaining<B: Backend + ?Sized>(op: &'static str, layout: &Layout, indices: &[Subscript<'_, B>]) -> Result<usize> {
+    if indices.iter().filter(|index| matches!(index, Subscript::View(Index::Ellipsis))).count() > 1 {
         let message =
             "more than one ellipsis is given; which axes each stands for is unclear, use `..` for single axes";
         return Err(Error::new(ErrorKind::Argument, op, message));
     }
-    let named = indices.iter().filter(|index| matches!(index, Index::At(_) | Index::Slice(_))).count();
+    let named = indices.iter().map(|index| match index {
+        Subscript::View(Index::At(_) | Index::Slice(_)) => 1,
+        Subscript::View(Index::NewAxis | Index::Ellipsis) => 0,
+        Subscript::Tensor(picker) => picker.axes(),
+    });
+    let named: usize = named.sum();
     layout.rank().checked_sub(named).ok_or_else(|| {
         let message = format!("{named} indices for the {} axes of shape {:?}", layout.rank(), layout.shape());
         Error::new(ErrorKind::Axis, op, message)

@@ -88,6 +88,7 @@ pub mod numpy {}
 mod operand;
 mod operators;
 pub mod ops;
+mod pick;
 mod tensor;
 mod view;
 
@@ -98,7 +99,7 @@ pub use congruent_backend_api::{
     MatmulOps, RandomOps, ReduceOps, Result, Scalar, ScanOps, Shape, Slice, SortOps, StatisticOps, UnaryOps, bf16, f16,
 };
 pub use device::*;
-pub use index::{Index, Indices, IntoSlice, Position, step};
+pub use index::{Index, Indices, IntoSlice, Position, Subscript, step};
 pub use operand::{Axes, Bound, Operand};
 pub use ops::Generator;
 pub use tensor::Tensor;

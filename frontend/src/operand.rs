@@ -210,3 +210,9 @@ impl From<Option<&[isize]>> for Axes {
         Self(axes.map(<[isize]>::to_vec))
     }
 }
+
+/// The error of an assignment of an output to itself.
+pub(crate) fn no_value() -> Error {
+    let message = "`Operand::Output` is no value; clone the tensor first and assign a part of the clone";
+    Error::new(ErrorKind::Argument, "assign", message)
+}

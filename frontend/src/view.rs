@@ -2,11 +2,17 @@
 
 use congruent_backend_api::{Backend, CopyOps, Error, ErrorKind, Result, axis};
 
-use crate::index::{Indices, IntoSlice, index};
+use crate::index::{Indices, IntoSlice, index, picker};
 use crate::tensor::Tensor;
 
 impl<B: Backend + ?Sized> Tensor<B> {
-    /// The part that `indices` take of the leading axes: positions drop an axis, ranges keep it.
+    /// The part that `indices` take of the leading axes: positions drop an axis, ranges keep it; both give a view.
+    ///
+    /// Tensors among the indices pick elements into a new tensor, as in NumPy. One of integers stands for an axis, whose
+    /// positions it names; a mask of bool stands for as many axes as it has, and picks where it is true, in row-major order,
+    /// for which it synchronises once. Several broadcast against each other, a mask with as many positions as it has true
+    /// elements. Their shape takes the place of the axes that they stand for, or comes first where a range, a new axis or
+    /// an ellipsis stands between them (positions count as tensors there).
     ///
     /// ```
     /// # fn main() -> congruent::Result<()> {
@@ -18,15 +24,26 @@ impl<B: Backend + ?Sized> Tensor<B> {
     /// assert_eq!(x.i((1.., step(.., -2)))?.to_vec::<i64>()?, [7, 5, 11, 9]);
     /// assert_eq!(x.i((0, Index::NewAxis, ..=1))?.shape(), [1, 2]);
     /// assert_eq!(x.i((Index::Ellipsis, 0))?.to_vec::<i64>()?, [0, 4, 8]);
+    /// let rows = Tensor::from_slice(&device, &[2, 0], [2])?;
+    /// assert_eq!(x.i((&rows, 1..3))?.to_vec::<i64>()?, [9, 10, 1, 2]);
+    /// assert_eq!(x.i(&x.gt(8)?)?.to_vec::<i64>()?, [9, 10, 11]);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// `Axis` for more indices than axes; `IndexOutOfRange` for a position outside its axis; `Argument` for a step of 0
-    /// or two ellipses.
-    pub fn i(&self, indices: impl Indices) -> Result<Self> {
-        Ok(self.with_layout(indices.with(|indices| index("i", self.layout(), indices))?))
+    /// `Axis` for more indices than axes; `IndexOutOfRange` for a position outside its axis; `Argument` for a step of 0,
+    /// two ellipses or tensors of two backends; `DType` for a tensor of floats; `Shape` for a mask that does not have the
+    /// sizes of its axes, or tensors that do not broadcast. A position in a tensor that is outside its axis (negative
+    /// ones are) is `IndexOutOfRange` of the next synchronising call.
+    pub fn i<'a>(&self, indices: impl Indices<'a, B>) -> Result<Self>
+    where
+        B: 'a,
+    {
+        indices.with(|indices| match picker(indices) {
+            Some(picker) => (picker.take)(self, indices),
+            None => Ok(self.with_layout(index("i", self.layout(), indices)?.0)),
+        })
     }
 
     /// A range of one axis; bounds are clipped as in NumPy.

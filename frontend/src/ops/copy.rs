@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use congruent_backend_api::ops::copy::{Copy, Fill};
-use congruent_backend_api::{CopyOps, DType, Error, ErrorKind, Layout, Result, Scalar, Shape, View};
+use congruent_backend_api::{CopyOps, DType, Layout, Result, Scalar, Shape, View};
 
-use crate::index::{Indices, index};
-use crate::operand::{Operand, same_backend};
+use crate::index::{Indices, index, picker};
+use crate::operand::{Operand, no_value, same_backend};
 use crate::tensor::Tensor;
 
 impl<B: CopyOps + ?Sized> Tensor<B> {
@@ -59,34 +59,49 @@ impl<B: CopyOps + ?Sized> Tensor<B> {
     /// x.assign((.., 1..), &Tensor::from_slice(&device, &[7, 8], [2])?)?;
     /// x.assign((0, 0), 5)?;
     /// assert_eq!(x.to_vec::<i32>()?, [5, 7, 8, 0, 7, 8]);
+    /// let mask = x.eq(7)?;
+    /// x.assign(&mask, -1)?;
+    /// assert_eq!(x.to_vec::<i32>()?, [5, -1, 8, 0, -1, 8]);
     /// # Ok(())
     /// # }
     /// ```
     ///
+    /// Of several positions that a tensor names more than once, the last in row-major order gets its value. A mask alone with
+    /// a scalar does not synchronise.
+    ///
     /// # Errors
     /// As [`i`](Self::i), [`copy_into`](Self::copy_into) and [`fill`](Self::fill); `Argument` for
     /// [`Operand::Output`].
-    pub fn assign<'a>(&mut self, indices: impl Indices, value: impl Into<Operand<'a, B>>) -> Result<()>
+    pub fn assign<'a>(&mut self, indices: impl Indices<'a, B>, value: impl Into<Operand<'a, B>>) -> Result<()>
     where
         B: 'a,
     {
         const OP: &str = "assign";
         let value = value.into();
         same_backend(OP, self.backend(), &[value])?;
+        indices.with(|indices| match picker(indices) {
+            Some(picker) => (picker.assign)(self, indices, value),
+            None => self.assign_part(value, |x| Ok(index(OP, x, indices)?.0)),
+        })
+    }
+
+    /// Writes a value to a part of this tensor, given as a layout of its storage.
+    pub(crate) fn assign_part(
+        &mut self,
+        value: Operand<'_, B>,
+        part: impl FnOnce(&Layout) -> Result<Layout>,
+    ) -> Result<()> {
         let backend = self.backend().clone();
-        let part = |x: View<'_>| indices.with(|indices| index(OP, x.layout, indices));
         match value {
             Operand::Tensor(value) => self.modify(
-                |x| Copy::new(value.view(), View { layout: &part(x)?, ..x }),
+                |x| Copy::new(value.view(), View { layout: &part(x.layout)?, ..x }),
                 |plan, out| backend.copy(plan, value.storage(), out),
             ),
-            Operand::Scalar(value) => {
-                self.modify(|x| Fill::new(value, View { layout: &part(x)?, ..x }), |plan, out| backend.fill(plan, out))
-            }
-            Operand::Output => {
-                let message = "`Operand::Output` is no value; clone the tensor first and assign a part of the clone";
-                Err(Error::new(ErrorKind::Argument, OP, message))
-            }
+            Operand::Scalar(value) => self.modify(
+                |x| Fill::new(value, View { layout: &part(x.layout)?, ..x }),
+                |plan, out| backend.fill(plan, out),
+            ),
+            Operand::Output => Err(no_value()),
         }
     }
 

@@ -13,6 +13,7 @@ mod io;
 mod norm;
 mod operators;
 mod ops;
+mod pick;
 mod random;
 mod rearrange;
 mod sharing;
