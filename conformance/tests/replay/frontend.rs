@@ -198,6 +198,12 @@ fn sorts_with_positions_and_quantiles() {
             assert!(matches!(call(&[values, positions]), Outcome::Fail(_)), "{op}");
         }
     }
+    passes(
+        "unique",
+        &json!([f32s(json!([3, "nan", -0.0, 3, 0, "nan"]))]),
+        &json!({}),
+        &[f32s(json!([-0.0, 3, "nan"]))],
+    );
     let quantile = |wanted: Value| {
         let args = json!({"q": 0.3, "axis": 0});
         run(with(base("quantile", json!([x]), json!({"outputs": [wanted]})), json!({"args": args})))

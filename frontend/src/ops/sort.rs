@@ -1,8 +1,9 @@
-//! Sorting along an axis, the first k, searches in sorted rows, and quantiles.
+//! Sorting along an axis, the first k, searches in sorted rows, distinct elements, and quantiles.
 
 use congruent_backend_api::ops::sort::{SearchSorted, Sort, SortOp};
 use congruent_backend_api::{
-    BinaryOps, CompareOps, CopyOps, DType, Error, ErrorKind, Result, Shape, Slice, SortOps, UnaryOps, axis,
+    BinaryOps, CompareOps, CopyOps, DType, Error, ErrorKind, IndexOps, ReduceOps, Result, Shape, SortOps, UnaryOps,
+    axis,
 };
 
 use crate::operand::{Operand, same_backend};
@@ -77,7 +78,9 @@ impl<B: SortOps + ?Sized> Tensor<B> {
             |plan, _, out| self.backend().search_sorted(plan, self.storage(), values.storage(), out),
         )
     }
+}
 
+impl<B: SortOps + IndexOps + ?Sized> Tensor<B> {
     /// The `k` greatest elements along an axis, or the least without `largest`, in order, and their positions as i64; of
     /// equal elements the first ones. NaN counts as the greatest.
     ///
@@ -86,10 +89,57 @@ impl<B: SortOps + ?Sized> Tensor<B> {
     pub fn topk(&self, k: usize, axis: isize, largest: bool) -> Result<(Self, Self)> {
         let shape = Sort::topk_shape(self.shape(), k, axis)?;
         let positions = self.ordered(SortOp::Topk, shape, axis, largest)?;
-        let first = Slice { start: Some(0), stop: Some(k as isize), step: 1 };
-        let sorted = self.sort(axis, largest)?;
-        Ok((sorted.with_layout(sorted.layout().slice(axis, first)?), positions))
+        Ok((self.gather(axis, &positions)?, positions))
     }
+}
+
+impl<B: SortOps + IndexOps + ReduceOps + UnaryOps + BinaryOps + CompareOps + CopyOps + ?Sized> Tensor<B> {
+    /// The distinct elements in ascending order: NaN once, and of equal elements (zeros of both signs) the one that comes
+    /// first in row-major order. Synchronises once, to learn how many there are.
+    ///
+    /// # Errors
+    /// What the data of an earlier op caused; `Unsupported`; `OutOfMemory`.
+    pub fn unique(&self) -> Result<Self> {
+        distinct(&self.flatten()?.sort(0, false)?)
+    }
+
+    /// The [distinct](Self::unique) elements, and for each how often it occurs, as i64.
+    ///
+    /// # Errors
+    /// As [`unique`](Self::unique).
+    pub fn unique_counts(&self) -> Result<(Self, Self)> {
+        let sorted = self.flatten()?.sort(0, false)?;
+        let unique = distinct(&sorted)?;
+        let counts = sorted.searchsorted(&unique, true)?.sub(&sorted.searchsorted(&unique, false)?)?;
+        Ok((unique, counts))
+    }
+
+    /// The [distinct](Self::unique) elements, and for each element of this tensor, in its shape, the position of the one
+    /// that equals it, as i64.
+    ///
+    /// # Errors
+    /// As [`unique`](Self::unique).
+    pub fn unique_inverse(&self) -> Result<(Self, Self)> {
+        let unique = self.unique()?;
+        let inverse = unique.searchsorted(self, false)?;
+        Ok((unique, inverse))
+    }
+}
+
+/// The elements of a sorted vector that differ from the one before.
+fn distinct<B>(sorted: &Tensor<B>) -> Result<Tensor<B>>
+where
+    B: SortOps + IndexOps + ReduceOps + UnaryOps + BinaryOps + CompareOps + CopyOps + ?Sized,
+{
+    let Some(pairs) = sorted.count().checked_sub(1).filter(|&pairs| pairs > 0) else { return Ok(sorted.clone()) };
+    let (before, after) = (sorted.narrow(0, 0, pairs)?, sorted.narrow(0, 1, pairs)?);
+    let mut new = before.ne(&after)?;
+    if sorted.dtype().is_float() {
+        // After a NaN there are only more of them.
+        new = new.logical_and(&before.is_nan()?.logical_not()?)?;
+    }
+    let first = Tensor::ones(sorted.backend(), [1], DType::Bool)?;
+    sorted.masked_select(&Tensor::cat(&[&first, &new], 0)?)
 }
 
 impl<B: SortOps + UnaryOps + BinaryOps + CompareOps + CopyOps + ?Sized> Tensor<B> {

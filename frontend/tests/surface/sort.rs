@@ -43,6 +43,20 @@ fn searches() {
 }
 
 #[test]
+fn distinct_elements() {
+    let x = f32s(&[2.0, f32::NAN, -0.0, 2.0, 0.0, f32::NAN], [2, 3]);
+    let (values, counts) = x.unique_counts().unwrap();
+    let found = values.to_vec::<f32>().unwrap();
+    assert!(found[0].to_bits() == 1 << 31 && found[1] == 2.0 && found[2].is_nan() && found.len() == 3, "{found:?}");
+    assert_eq!(counts.to_vec::<i64>().unwrap(), [2, 2, 2]);
+    let (_, inverse) = x.unique_inverse().unwrap();
+    assert_eq!((inverse.shape(), inverse.to_vec::<i64>().unwrap()), (&[2, 3][..], vec![1, 2, 0, 1, 0, 2]));
+    let none: AnyTensor = Tensor::zeros(&cpu(), [0, 3], DType::Bool).unwrap();
+    assert_eq!(none.unique().unwrap().shape(), [0]);
+    assert_eq!(count([5]).unique().unwrap().to_vec::<i64>().unwrap(), [0, 1, 2, 3, 4]);
+}
+
+#[test]
 fn quantiles_and_medians() {
     let x = f32s(&[4.0, 1.0, 3.0, 2.0, 5.0, 5.0, f32::NAN, 5.0], [2, 4]);
     let rows = x.quantile(0.25, 1, true).unwrap();

@@ -42,6 +42,7 @@ const OPS: &[Entry] = &[
     join::ASSIGN,
     sort::ORDER,
     sort::QUANTILE,
+    sort::UNIQUE,
     view::VIEW,
 ];
 

@@ -21,7 +21,7 @@ use crate::round::{Format, gamma};
 pub(super) const ORDER: Entry = Entry {
     names: &["sort", "topk"],
     operands: 1..=1,
-    uses: &[Op::Sort(SortOp::Sort), Op::Sort(SortOp::Argsort), Op::Sort(SortOp::Topk), Op::Copy],
+    uses: &[Op::Sort(SortOp::Sort), Op::Sort(SortOp::Argsort), Op::Sort(SortOp::Topk), Op::Gather, Op::Copy],
     parse: |name, args, _| {
         let axis = args.optional("axis").map_or(Ok(-1), |axis| axis.signed())?;
         Ok(Box::new(if name == "topk" {
@@ -56,6 +56,30 @@ pub(super) const QUANTILE: Entry = Entry {
 
 fn keepdim(args: &mut Fields) -> super::fields::Result<bool> {
     args.optional("keepdim").map_or(Ok(false), |keepdim: Node| keepdim.truth())
+}
+
+/// `unique`.
+pub(super) const UNIQUE: Entry = Entry {
+    names: &["unique"],
+    operands: 1..=1,
+    uses: &[Op::Sort(SortOp::Sort), Op::Compare(CompareOp::Ne), Op::Unary(UnaryOp::IsNan), Op::Gather, Op::Copy],
+    parse: |_, _, _| Ok(Box::new(Unique)),
+};
+
+#[derive(Debug)]
+struct Unique;
+
+impl Moves for Unique {
+    fn run(&self, operands: &[Tensor<AnyBackend>]) -> Result<Vec<Tensor<AnyBackend>>> {
+        Ok(vec![operands[0].unique()?])
+    }
+
+    fn oracle(&self, operands: &[Elements]) -> Vec<Expected> {
+        let x = &operands[0];
+        let mut bits: Vec<u64> = order(x.dtype, &x.bits, false).into_iter().map(|at| x.bits[at]).collect();
+        bits.dedup_by(|b, a| compare(decode(x.dtype, *a), decode(x.dtype, *b)).is_eq());
+        vec![Elements { dtype: x.dtype, shape: vec![bits.len()], bits }.into()]
+    }
 }
 
 #[derive(Debug)]
