@@ -132,12 +132,15 @@ pub enum Subscript<'a, B: Backend + ?Sized> {
     Tensor(Picker<'a, B>),
 }
 
+type Take<B> = fn(&Tensor<B>, &[Subscript<'_, B>]) -> Result<Tensor<B>>;
+type Assign<B> = fn(&mut Tensor<B>, &[Subscript<'_, B>], Operand<'_, B>) -> Result<()>;
+
 /// A tensor as an index. It brings along what indexing with it needs of the backend, so that indices without tensors need
 /// nothing.
 pub struct Picker<'a, B: Backend + ?Sized> {
     pub(crate) tensor: &'a Tensor<B>,
-    pub(crate) take: fn(&Tensor<B>, &[Subscript<'_, B>]) -> Result<Tensor<B>>,
-    pub(crate) assign: fn(&mut Tensor<B>, &[Subscript<'_, B>], Operand<'_, B>) -> Result<()>,
+    pub(crate) take: Take<B>,
+    pub(crate) assign: Assign<B>,
 }
 
 impl<B: Backend + ?Sized> Clone for Picker<'_, B> {

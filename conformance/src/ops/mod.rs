@@ -17,6 +17,7 @@ pub mod statistic;
 pub mod unary;
 
 use congruent_backend_api::ops::matmul::Matmul;
+use congruent_backend_api::ops::random::RandomOp;
 use congruent_backend_api::{DType, ErrorKind, Op, Scalar};
 use proptest::prelude::*;
 
@@ -77,6 +78,7 @@ pub fn model((op, dtype): Row) -> ErrorModel {
         Op::Linear | Op::Normalize(_) | Op::NormalizeGrad(_) | Op::Statistic(_) => ErrorModel::Composed,
         Op::Matmul => matmul::model(dtype),
         Op::Scatter(op) => index::model(op, dtype),
+        Op::Random(RandomOp::Normal) => ErrorModel::Composed,
         Op::ArgReduce(_)
         | Op::Clamp
         | Op::Compare(_)
@@ -84,6 +86,7 @@ pub fn model((op, dtype): Row) -> ErrorModel {
         | Op::Fill
         | Op::Gather
         | Op::Nonzero
+        | Op::Random(_)
         | Op::SearchSorted
         | Op::Sort(_)
         | Op::Where => ErrorModel::Exact,

@@ -8,6 +8,9 @@ use congruent_benches::random;
 type Run = Box<dyn FnMut() -> Result<()>>;
 type T = Tensor<AnyBackend>;
 
+/// Puts the inputs on a backend.
+pub(crate) type Make = Box<dyn Fn(&Arc<AnyBackend>) -> Result<Run>>;
+
 /// What is timed: a call on inputs that are there already, its result included.
 pub(crate) struct Case {
     pub(crate) op: &'static str,
@@ -15,7 +18,7 @@ pub(crate) struct Case {
     pub(crate) shape: &'static str,
     /// What it reads and writes at least once, if memory is its limit.
     pub(crate) bytes: Option<usize>,
-    pub(crate) make: Box<dyn Fn(&Arc<AnyBackend>) -> Result<Run>>,
+    pub(crate) make: Make,
 }
 
 /// 64M elements, flat and as a square.
@@ -149,7 +152,7 @@ fn two(
 fn spread(backend: &Arc<AnyBackend>, dtype: DType, shape: &[usize]) -> Result<T> {
     const RUN: usize = 1 << 20;
     let count: usize = shape.iter().product();
-    if count % RUN != 0 {
+    if !count.is_multiple_of(RUN) {
         return random(backend, dtype, shape);
     }
     random(backend, dtype, &[RUN])?.expand([count / RUN, RUN])?.copy()?.reshape(shape)

@@ -98,8 +98,8 @@ fn overheads(backend: &Arc<AnyBackend>) -> Result<Vec<(&'static str, f64)>> {
     let x = Tensor::zeros(backend, [4], DType::F32)?;
     let y = Tensor::ones(backend, [4], DType::F32)?;
     let chain = |in_place: bool| -> Result<[f64; 2]> {
-        let mut times = [[0.0; 5]; 2];
-        for round in 0..5 {
+        let (mut host, mut device) = ([0.0; 5], [0.0; 5]);
+        for (host, device) in host.iter_mut().zip(&mut device) {
             let mut z = x.add(&y)?;
             backend.synchronize()?;
             let start = Instant::now();
@@ -110,11 +110,11 @@ fn overheads(backend: &Arc<AnyBackend>) -> Result<Vec<(&'static str, f64)>> {
                     z = z.add(&y)?;
                 }
             }
-            times[0][round] = start.elapsed().as_secs_f64() * 1e3;
+            *host = start.elapsed().as_secs_f64() * 1e3;
             backend.synchronize()?;
-            times[1][round] = start.elapsed().as_secs_f64() * 1e3;
+            *device = start.elapsed().as_secs_f64() * 1e3;
         }
-        Ok([median(times[0])?, median(times[1])?])
+        Ok([median(host)?, median(device)?])
     };
     let ([host, device], [host_in_place, device_in_place]) = (chain(false)?, chain(true)?);
     Ok(vec![
