@@ -35,7 +35,7 @@ pub struct KernelModule {
 }
 
 /// Family names and sources, in the order of [`KernelModule::family`].
-const FAMILIES: [(&str, &str); 10] = [
+const FAMILIES: [(&str, &str); 11] = [
     ("unary", include_str!("ops/unary.cu")),
     ("binary", include_str!("ops/binary.cu")),
     ("compare", include_str!("ops/compare.cu")),
@@ -46,6 +46,7 @@ const FAMILIES: [(&str, &str); 10] = [
     ("matmul", include_str!("ops/matmul.cu")),
     ("norm", include_str!("ops/norm.cu")),
     ("index", include_str!("ops/index.cu")),
+    ("attention", include_str!("ops/attention.cu")),
 ];
 
 impl KernelModule {
@@ -233,7 +234,8 @@ const SCATTER: usize = SCAN + ScanOp::ALL.len();
 const SORT: usize = SCATTER + ScatterOp::ALL.len();
 const REST: usize = SORT + SortOp::ALL.len();
 const NORMALIZE: usize = REST + 10;
-const OPS: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
+const ATTENTION: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
+const OPS: usize = ATTENTION + 1;
 
 /// A different number below `OPS` for each op that has a kernel.
 fn op_index(op: Op) -> usize {
@@ -247,6 +249,7 @@ fn op_index(op: Op) -> usize {
         Op::Scan(op) => SCAN + op as usize,
         Op::Scatter(op) => SCATTER + op as usize,
         Op::Sort(op) => SORT + op as usize,
+        Op::Attention => ATTENTION,
         Op::Clamp => REST,
         Op::Copy => REST + 1,
         Op::Fill => REST + 2,

@@ -1,5 +1,6 @@
 //! The op families, one file each: the op enum, the plan that validates a call, the trait that backends implement.
 
+pub mod attention;
 pub mod binary;
 pub mod compare;
 pub mod copy;
@@ -14,6 +15,7 @@ pub mod statistic;
 pub mod unary;
 
 use crate::dtype::DType;
+use attention::AttentionOps;
 use binary::{BinaryOp, BinaryOps};
 use compare::{CompareOp, CompareOps};
 use copy::CopyOps;
@@ -41,6 +43,7 @@ pub trait AllOps:
     + LinearOps
     + NormOps
     + IndexOps
+    + AttentionOps
 {
 }
 
@@ -56,6 +59,7 @@ impl<B> AllOps for B where
         + MatmulOps
         + LinearOps
         + NormOps
+        + AttentionOps
         + IndexOps
         + ?Sized
 {
@@ -66,6 +70,8 @@ impl<B> AllOps for B where
 pub enum Op {
     /// `argmax argmin`
     ArgReduce(ArgReduceOp),
+    /// `attention`
+    Attention,
     /// `add sub mul …`
     Binary(BinaryOp),
     /// A cast to this dtype.
@@ -114,6 +120,7 @@ impl Op {
     pub fn name(self) -> &'static str {
         match self {
             Self::ArgReduce(op) => op.name(),
+            Self::Attention => "attention",
             Self::Binary(op) => op.name(),
             Self::Cast(_) => "cast",
             Self::Clamp => "clamp",
@@ -141,6 +148,7 @@ impl Op {
     #[must_use]
     pub fn family(self) -> &'static str {
         match self {
+            Self::Attention => "attention",
             Self::Unary(_) => "unary",
             Self::Binary(_) => "binary",
             Self::Compare(_) | Self::Where | Self::Clamp => "compare",
@@ -164,7 +172,9 @@ impl Op {
             Self::Reduce(op) => op.accepts(dtype),
             Self::Scan(op) => op.accepts(dtype),
             Self::Scatter(op) => op.accepts(dtype),
-            Self::Statistic(_) | Self::Linear | Self::Normalize(_) | Self::NormalizeGrad(_) => dtype.is_float(),
+            Self::Attention | Self::Statistic(_) | Self::Linear | Self::Normalize(_) | Self::NormalizeGrad(_) => {
+                dtype.is_float()
+            }
             Self::Unary(op) => op.accepts(dtype),
             Self::ArgReduce(_) | Self::Clamp | Self::Matmul => dtype.is_number(),
             Self::Cast(_)
@@ -194,5 +204,6 @@ impl Op {
             .chain([Self::Nonzero])
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::Normalize(op)))
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::NormalizeGrad(op)))
+            .chain([Self::Attention])
     }
 }

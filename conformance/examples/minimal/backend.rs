@@ -14,8 +14,9 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort, SortOp};
 use congruent_backend_api::ops::statistic::StatisticOps;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, IndexOps, LinearOps, MatmulOps,
-    Nest, NormOps, Op, Operand, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage, UnaryOps, check_transfer,
+    AttentionOps, Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, IndexOps, LinearOps,
+    MatmulOps, Nest, NormOps, Op, Operand, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage, UnaryOps,
+    check_transfer,
 };
 
 use crate::arithmetic::{
@@ -317,6 +318,8 @@ impl SortOps for Minimal {
 }
 
 impl NormOps for Minimal {}
+
+impl AttentionOps for Minimal {}
 
 impl MatmulOps for Minimal {
     fn matmul(&self, plan: &Matmul, a: &Memory, b: &Memory, out: &mut Memory) -> Result<()> {
