@@ -6,6 +6,7 @@ use std::fmt;
 use crate::backend::{Backend, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::ops::attention::{Attention, AttentionOps};
 use crate::ops::binary::{Binary, BinaryOps};
 use crate::ops::compare::{Clamp, Compare, CompareOps, Where};
 use crate::ops::copy::{Copy, CopyOps, Fill};
@@ -267,6 +268,22 @@ impl<B: IndexOps> IndexOps for Erase<B> {
 
     fn nonzero(&self, plan: &Nonzero, mask: &Erased, out: &mut Erased) -> Result<()> {
         self.0.nonzero(plan, self.inner(mask)?, self.inner_mut(out)?)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "a provided method that is not forwarded would lose its override")]
+impl<B: AttentionOps> AttentionOps for Erase<B> {
+    fn attention(
+        &self,
+        plan: &Attention,
+        q: &Erased,
+        k: &Erased,
+        v: &Erased,
+        mask: Option<&Erased>,
+        out: &mut Erased,
+    ) -> Result<()> {
+        let mask = self.optional(mask)?;
+        self.0.attention(plan, self.inner(q)?, self.inner(k)?, self.inner(v)?, mask, self.inner_mut(out)?)
     }
 }
 

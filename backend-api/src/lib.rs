@@ -3,7 +3,7 @@
 //!
 //! A [`Backend`] owns [`Storage`] and implements op families: [`UnaryOps`], [`BinaryOps`], [`CompareOps`],
 //! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`ScanOps`], [`SortOps`], [`RandomOps`], [`MatmulOps`],
-//! [`LinearOps`], [`NormOps`], [`IndexOps`]; [`AllOps`] is all of them. A call is validated once, by the constructor of its plan (for
+//! [`LinearOps`], [`NormOps`], [`IndexOps`], [`AttentionOps`]; [`AllOps`] is all of them. A call is validated once, by the constructor of its plan (for
 //! example [`Reduce`](ops::reduce::Reduce)), which infers shapes, checks dtypes and brings the loops into [canonical form](Nest). A
 //! backend only executes plans: it never returns a shape error.
 //! What it does check, with the plan's `check`, is that the storages it is handed are those the plan was made for.
@@ -42,6 +42,8 @@
 //! - Softmax and the norms, and their gradients, are computed step by step [as written](ops::norm), in f32 for f16 and
 //!   bf16 and rounded once; each step rounds as it does on its own, sums within [`summation_depth`](ops::reduce::summation_depth),
 //!   and the variance takes two passes.
+//! - [Attention](ops::attention) over d features and m keys: scores as `matmul`, in f32 for f16 and bf16; the exponentials may
+//!   be scaled again at most ⌈m/32⌉ times; both sums over the keys are within γ_m of their magnitude, in any order.
 //!
 //! # Elementary functions
 //!
@@ -142,6 +144,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use half::{bf16, f16};
 pub use layout::{Layout, Slice};
 pub use nest::Nest;
+pub use ops::attention::AttentionOps;
 pub use ops::binary::BinaryOps;
 pub use ops::compare::CompareOps;
 pub use ops::copy::CopyOps;

@@ -36,7 +36,7 @@ pub struct KernelModule {
 }
 
 /// Family names and sources, in the order of [`KernelModule::family`].
-const FAMILIES: [(&str, &str); 11] = [
+const FAMILIES: [(&str, &str); 12] = [
     ("unary", include_str!("ops/unary.cu")),
     ("binary", include_str!("ops/binary.cu")),
     ("compare", include_str!("ops/compare.cu")),
@@ -48,6 +48,7 @@ const FAMILIES: [(&str, &str); 11] = [
     ("matmul", include_str!("ops/matmul.cu")),
     ("norm", include_str!("ops/norm.cu")),
     ("index", include_str!("ops/index.cu")),
+    ("attention", include_str!("ops/attention.cu")),
 ];
 
 impl KernelModule {
@@ -236,7 +237,8 @@ const SORT: usize = SCATTER + ScatterOp::ALL.len();
 const RANDOM: usize = SORT + SortOp::ALL.len();
 const REST: usize = RANDOM + RandomOp::ALL.len();
 const NORMALIZE: usize = REST + 10;
-const OPS: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
+const ATTENTION: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
+const OPS: usize = ATTENTION + 1;
 
 /// A different number below `OPS` for each op that has a kernel.
 fn op_index(op: Op) -> usize {
@@ -251,6 +253,7 @@ fn op_index(op: Op) -> usize {
         Op::Scatter(op) => SCATTER + op as usize,
         Op::Sort(op) => SORT + op as usize,
         Op::Random(op) => RANDOM + op as usize,
+        Op::Attention => ATTENTION,
         Op::Clamp => REST,
         Op::Copy => REST + 1,
         Op::Fill => REST + 2,

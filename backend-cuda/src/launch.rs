@@ -267,6 +267,32 @@ pub(crate) struct MatmulParameter {
 
 impl Parameter for MatmulParameter {}
 
+/// `Attention` of `attention.cu`; strides are those of the output, q, k, v and the mask.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct AttentionParameter {
+    pub(crate) out: DevicePointer,
+    pub(crate) q: DevicePointer,
+    pub(crate) k: DevicePointer,
+    pub(crate) v: DevicePointer,
+    pub(crate) mask: DevicePointer,
+    pub(crate) strides: [[i64; 4]; 5],
+    pub(crate) batch: u64,
+    pub(crate) heads: u64,
+    pub(crate) group: u64,
+    pub(crate) queries: u64,
+    pub(crate) keys: u64,
+    pub(crate) scale: f64,
+    pub(crate) depth: u32,
+    pub(crate) width: u32,
+    pub(crate) columns: u32,
+    pub(crate) causal: u32,
+    pub(crate) boolean: u32,
+    pub(crate) unused: u32,
+}
+
+impl Parameter for AttentionParameter {}
+
 /// `Normalize` of `norm.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

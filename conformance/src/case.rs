@@ -2,6 +2,7 @@
 //! given to the oracle, and written to a replay file.
 
 use congruent_backend_api::erase::{AnyBackend, Erased};
+use congruent_backend_api::ops::attention::{Attention, AttentionOptions};
 use congruent_backend_api::ops::binary::{Binary, BinaryOp};
 use congruent_backend_api::ops::compare::{Clamp, Compare, CompareOp, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
@@ -30,6 +31,8 @@ pub enum Call {
         /// The axis.
         axis: isize,
     },
+    /// Attention of q, k, v; a fourth input is the mask.
+    Attention(AttentionOptions),
     /// Arithmetic of two operands.
     Binary(BinaryOp),
     /// Limits to two bounds.
@@ -175,6 +178,7 @@ impl Case {
     pub fn op(&self) -> Op {
         match &self.call {
             Call::ArgReduce { op, .. } => Op::ArgReduce(*op),
+            Call::Attention(_) => Op::Attention,
             Call::Binary(op) => Op::Binary(*op),
             Call::Clamp { .. } => Op::Clamp,
             Call::Compare(op) => Op::Compare(*op),
@@ -331,6 +335,12 @@ impl Case {
                 }
                 let plan = Normalize::new(*op, *epsilon, axes, view(0)?, other(1)?, other(2)?, out_view)?;
                 backend.normalize(&plan, required(0)?, storages.get(1).copied().flatten(), third, out)
+            }
+            Call::Attention(options) => {
+                let mask = (self.inputs.len() > 3).then(|| view(3)).transpose()?;
+                let plan = Attention::new(view(0)?, view(1)?, view(2)?, mask, *options, out_view)?;
+                let mask = storages.get(3).copied().flatten();
+                backend.attention(&plan, required(0)?, required(1)?, required(2)?, mask, out)
             }
             Call::Matmul { alpha, beta } => {
                 let plan = Matmul::new(view(0)?, view(1)?, *alpha, *beta, out_view)?;

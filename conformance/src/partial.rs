@@ -15,6 +15,7 @@
 //! generic over the families it needs takes such a backend as it is; `Partial` is for code that asks for
 //! [`AllOps`](congruent_backend_api::AllOps): the kit, and [`AnyBackend`](congruent_backend_api::erase::AnyBackend).
 
+use congruent_backend_api::ops::attention::Attention;
 use congruent_backend_api::ops::binary::Binary;
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
@@ -29,8 +30,8 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, IndexOps, LinearOps, MatmulOps, NormOps, Op, RandomOps,
-    ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
+    AttentionOps, Backend, BinaryOps, CompareOps, CopyOps, DType, Error, IndexOps, LinearOps, MatmulOps, NormOps, Op,
+    RandomOps, ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
 };
 
 /// A view of a backend as one that has a family; `None` when it has not.
@@ -53,6 +54,7 @@ pub struct Partial<B: Backend> {
     linear: Family<B, dyn LinearOps<Storage = B::Storage>>,
     norm: Family<B, dyn NormOps<Storage = B::Storage>>,
     index: Family<B, dyn IndexOps<Storage = B::Storage>>,
+    attention: Family<B, dyn AttentionOps<Storage = B::Storage>>,
 }
 
 impl<B: Backend> Partial<B> {
@@ -74,6 +76,7 @@ impl<B: Backend> Partial<B> {
             linear: None,
             norm: None,
             index: None,
+            attention: None,
         }
     }
 
@@ -194,6 +197,15 @@ impl<B: Backend> Partial<B> {
         Self { index: Some(|backend| backend), ..self }
     }
 
+    /// It has attention.
+    #[must_use]
+    pub fn attention(self) -> Self
+    where
+        B: AttentionOps,
+    {
+        Self { attention: Some(|backend| backend), ..self }
+    }
+
     fn has<F: ?Sized>(&self, family: Family<B, F>, op: Op, dtype: DType) -> Result<&F> {
         let family = family.ok_or_else(|| Error::unsupported(self.name(), op.name(), dtype))?;
         Ok(family(&self.backend))
@@ -218,6 +230,7 @@ impl<B: Backend> Backend for Partial<B> {
             Op::Scan(_) => self.scan.is_some(),
             Op::Statistic(_) => self.statistic.is_some(),
             Op::Sort(_) | Op::SearchSorted => self.sort.is_some(),
+            Op::Attention => self.attention.is_some(),
             Op::Matmul => self.matmul.is_some(),
             Op::Linear => self.linear.is_some(),
             Op::Normalize(_) | Op::NormalizeGrad(_) => self.norm.is_some(),
@@ -399,5 +412,20 @@ impl<B: Backend> IndexOps for Partial<B> {
 
     fn nonzero(&self, plan: &Nonzero, mask: &B::Storage, out: &mut B::Storage) -> Result<()> {
         self.has(self.index, Op::Nonzero, DType::Bool)?.nonzero(plan, mask, out)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "the composition would hide the backend's own attention")]
+impl<B: Backend> AttentionOps for Partial<B> {
+    fn attention(
+        &self,
+        plan: &Attention,
+        q: &B::Storage,
+        k: &B::Storage,
+        v: &B::Storage,
+        mask: Option<&B::Storage>,
+        out: &mut B::Storage,
+    ) -> Result<()> {
+        self.has(self.attention, Op::Attention, plan.dtype())?.attention(plan, q, k, v, mask, out)
     }
 }

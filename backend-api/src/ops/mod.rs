@@ -1,5 +1,6 @@
 //! The op families, one file each: the op enum, the plan that validates a call, the trait that backends implement.
 
+pub mod attention;
 pub mod binary;
 pub mod compare;
 pub mod copy;
@@ -15,6 +16,7 @@ pub mod statistic;
 pub mod unary;
 
 use crate::dtype::DType;
+use attention::AttentionOps;
 use binary::{BinaryOp, BinaryOps};
 use compare::{CompareOp, CompareOps};
 use copy::CopyOps;
@@ -44,6 +46,7 @@ pub trait AllOps:
     + LinearOps
     + NormOps
     + IndexOps
+    + AttentionOps
 {
 }
 
@@ -60,6 +63,7 @@ impl<B> AllOps for B where
         + MatmulOps
         + LinearOps
         + NormOps
+        + AttentionOps
         + IndexOps
         + ?Sized
 {
@@ -70,6 +74,8 @@ impl<B> AllOps for B where
 pub enum Op {
     /// `argmax argmin`
     ArgReduce(ArgReduceOp),
+    /// `attention`
+    Attention,
     /// `add sub mul …`
     Binary(BinaryOp),
     /// A cast to this dtype.
@@ -120,6 +126,7 @@ impl Op {
     pub fn name(self) -> &'static str {
         match self {
             Self::ArgReduce(op) => op.name(),
+            Self::Attention => "attention",
             Self::Binary(op) => op.name(),
             Self::Cast(_) => "cast",
             Self::Clamp => "clamp",
@@ -148,6 +155,7 @@ impl Op {
     #[must_use]
     pub fn family(self) -> &'static str {
         match self {
+            Self::Attention => "attention",
             Self::Unary(_) => "unary",
             Self::Binary(_) => "binary",
             Self::Compare(_) | Self::Where | Self::Clamp => "compare",
@@ -173,7 +181,9 @@ impl Op {
             Self::Reduce(op) => op.accepts(dtype),
             Self::Scan(op) => op.accepts(dtype),
             Self::Scatter(op) => op.accepts(dtype),
-            Self::Statistic(_) | Self::Linear | Self::Normalize(_) | Self::NormalizeGrad(_) => dtype.is_float(),
+            Self::Attention | Self::Statistic(_) | Self::Linear | Self::Normalize(_) | Self::NormalizeGrad(_) => {
+                dtype.is_float()
+            }
             Self::Unary(op) => op.accepts(dtype),
             Self::ArgReduce(_) | Self::Clamp | Self::Matmul => dtype.is_number(),
             Self::Cast(_)
@@ -204,5 +214,6 @@ impl Op {
             .chain([Self::Nonzero])
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::Normalize(op)))
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::NormalizeGrad(op)))
+            .chain([Self::Attention])
     }
 }

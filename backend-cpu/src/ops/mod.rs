@@ -1,6 +1,7 @@
 //! The op families, one file each.
 
 mod arg_reduce;
+mod attention;
 mod binary;
 mod compare;
 mod copy;

@@ -267,7 +267,7 @@ fn shift<W: Real>(x: &mut [W]) {
 }
 
 /// The sum of a row: runs of 64 elements in eight lanes, then pairwise.
-fn sum<W: Real>(x: &[W]) -> W {
+pub(super) fn sum<W: Real>(x: &[W]) -> W {
     const RUN: usize = 64;
     const LANES: usize = 8;
     if x.len() > RUN {

@@ -1,5 +1,6 @@
 //! The op families, one `.rs` and one `.cu` each, and what the elementwise ones share.
 
+mod attention;
 mod binary;
 mod compare;
 mod copy;

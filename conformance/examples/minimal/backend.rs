@@ -15,8 +15,8 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort, SortOp};
 use congruent_backend_api::ops::statistic::StatisticOps;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, IndexOps, LinearOps, MatmulOps,
-    Nest, NormOps, Op, Operand, RandomOps, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage, UnaryOps,
+    AttentionOps, Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, IndexOps, LinearOps,
+    MatmulOps, Nest, NormOps, Op, Operand, RandomOps, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage, UnaryOps,
     check_transfer,
 };
 
@@ -329,6 +329,8 @@ impl SortOps for Minimal {
 }
 
 impl NormOps for Minimal {}
+
+impl AttentionOps for Minimal {}
 
 impl MatmulOps for Minimal {
     fn matmul(&self, plan: &Matmul, a: &Memory, b: &Memory, out: &mut Memory) -> Result<()> {

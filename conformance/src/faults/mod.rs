@@ -13,9 +13,10 @@
 //! - 49, a bool byte 2 read as false by an op: storages hold only 0 and 1, so the fault sits in `write`.
 //! - 69, a wrong dtype of the result: plans fix it, and storages are checked against the plan.
 //! - 72, mutants of the comparator: unit tests of [`expect`](crate::expect) hold it against hand-made bad results.
-//! - 57, 59 (ε), 61, 62, 68: about ops of other families (softmax, layer norm, convolution, attention, random numbers).
+//! - 57, 59 (ε), 61, 62, 68: about ops of other families (softmax, layer norm, convolution, random numbers).
 //!   56, 59, 60 and 67 are here in the form that logsumexp, var, mean and sum have of them.
 
+mod attention;
 mod backend;
 mod call;
 mod hint;
@@ -83,12 +84,16 @@ enum Kind {
 enum Special {
     /// A linear layer without its activation.
     ActivationLost,
+    /// Attention gives NaN where a query sees no key.
+    BlindNan,
     /// The bias of a linear layer is added last.
     BiasLate,
     /// A linear layer without its bias.
     BiasLost,
     /// `write` takes bool bytes above 1 for false.
     BoolBytes,
+    /// Causal attention sees one key too many.
+    CausalLate,
     /// `supports` denies what runs.
     Denies,
     /// `download` starts at element 0.
@@ -101,6 +106,8 @@ enum Special {
     FreedInUse,
     /// A linear layer with `gelu` runs with `gelu_tanh`.
     GeluByTanh,
+    /// Heads of attention read key heads in turn.
+    HeadModulo,
     /// An op in place is applied to what it has just written.
     InPlaceTwice,
     /// The first element of an input is changed.
@@ -109,8 +116,12 @@ enum Special {
     Lies,
     /// Of more than 64 calls without synchronisation one is lost.
     LostCall,
+    /// The bool mask of attention hides where it should show.
+    MaskInverted,
     /// Every eighth `download` does not wait.
     NoWait,
+    /// Attention leaves its scale out.
+    ScaleLost,
     /// A division by zero is never reported.
     SilentDivision,
     /// An index out of range is never reported.

@@ -4,6 +4,7 @@
 //! equalities that the contract promises are laws: sums in another order are compared on data that makes them exact.
 
 mod algebra;
+mod attention;
 mod functions;
 mod index;
 mod layout;
@@ -84,6 +85,9 @@ pub const LAWS: &[Law] = &[
     Law { name: "softmax is a distribution", test: norms::distribution },
     Law { name: "softmax ignores an exact shift", test: norms::shift },
     Law { name: "layer norm ignores an exact shift and power of two", test: norms::rescaled },
+    Law { name: "attention to one key gives its value", test: attention::one_key },
+    Law { name: "attention with a dominating score gives that key's value", test: attention::dominating },
+    Law { name: "causal attention = attention with a triangular mask", test: attention::causal },
     Law { name: "a view gives what its contiguous copy gives", test: layout::layout_invariance },
     Law { name: "reversals, permutations and cuts undone = id", test: layout::there_and_back },
     Law { name: "reordering kept axes reorders, reduced axes does nothing", test: layout::equivariance },

@@ -2,6 +2,7 @@
 //!
 //! The oracle is plain loops over single elements in f64, double-double or i128; no code of a backend is in it.
 
+pub mod attention;
 pub mod binary;
 pub mod compare;
 pub mod copy;
@@ -57,6 +58,7 @@ pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
         Op::Sort(op) => sort::sorts(op, dtype, draw),
         Op::Statistic(op) => statistic::cases(op, dtype, draw),
         Op::Linear => linear::cases(dtype, draw),
+        Op::Attention => attention::cases(dtype, draw),
         Op::Matmul => matmul::cases(dtype, draw),
         Op::Normalize(op) => norm::cases(op, false, dtype, draw),
         Op::NormalizeGrad(op) => norm::cases(op, true, dtype, draw),
@@ -75,7 +77,7 @@ pub fn model((op, dtype): Row) -> ErrorModel {
         Op::Cast(to) => copy::model(dtype, to),
         Op::Reduce(op) => reduce::model(op, dtype),
         Op::Scan(op) => scan::model(op, dtype),
-        Op::Linear | Op::Normalize(_) | Op::NormalizeGrad(_) | Op::Statistic(_) => ErrorModel::Composed,
+        Op::Attention | Op::Linear | Op::Normalize(_) | Op::NormalizeGrad(_) | Op::Statistic(_) => ErrorModel::Composed,
         Op::Matmul => matmul::model(dtype),
         Op::Scatter(op) => index::model(op, dtype),
         Op::Random(RandomOp::Normal) => ErrorModel::Composed,
@@ -121,6 +123,7 @@ pub fn expect_of(case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
         Call::Normalize { op, gradient, epsilon, axes } => {
             norm::expect(*op, *gradient, *epsilon, axes.as_deref(), case)
         }
+        Call::Attention(options) => attention::expect(*options, case, arithmetic),
         Call::Matmul { alpha, beta } => matmul::expect(*alpha, *beta, case, arithmetic),
         Call::Gather { axis } => index::expect_gather(*axis, case),
         Call::Scatter { op, axis } => index::expect_scatter(*op, *axis, case, arithmetic),

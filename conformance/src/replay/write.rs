@@ -64,6 +64,10 @@ fn args(case: &Case) -> Value {
     let rank = |tensor: Option<&HostTensor>| tensor.map(|tensor| tensor.layout.rank());
     let keepdim = rank(case.tensor(0)) == Some(case.out.layout.rank());
     match &case.call {
+        Call::Attention(options) => {
+            let scale = options.scale.map_or(Value::Null, |scale| scalar_json(DType::F64, Scalar::Float(scale)));
+            json!({ "causal": options.causal, "scale": scale })
+        }
         Call::ArgReduce { axis, .. } => json!({ "axis": axis, "keepdim": keepdim }),
         Call::Normalize { axes, epsilon, .. } => json!({ "axes": axes, "eps": epsilon }),
         Call::Reduce { axes, .. } => json!({ "axes": axes, "keepdim": keepdim }),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use congruent_backend_api::erase::{AnyBackend, Erased};
+use congruent_backend_api::ops::attention::{Attention, AttentionOptions};
 use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
@@ -18,7 +19,7 @@ use crate::case::{Call, Case, Input, poisoned};
 use crate::host::HostTensor;
 
 /// A call before its data is known. The first axes of each input are those of the output, in their order; only those of
-/// the operands of products and linear layers stand as these have them, and an indexed axis comes last.
+/// the operands of products, linear layers and attention stand as these have them, and an indexed axis comes last.
 pub(super) struct Planned {
     pub(super) op: Op,
     pub(super) dtype: DType,
@@ -186,6 +187,21 @@ impl Planned {
             out: *plan.layout(0),
             out_dtype: dtype,
         })
+    }
+
+    pub(super) fn attention(plan: &Attention) -> Self {
+        let dtype = plan.dtype();
+        let operands = [Some(dtype), Some(dtype), Some(dtype), plan.mask()].into_iter().enumerate();
+        let inputs =
+            operands.filter_map(|(operand, dtype)| dtype.map(|dtype| Source::Tensor(dtype, *plan.layout(operand + 1))));
+        Self {
+            op: Op::Attention,
+            dtype,
+            call: Call::Attention(AttentionOptions { scale: Some(plan.scale()), causal: plan.causal() }),
+            inputs: inputs.collect(),
+            out: *plan.layout(0),
+            out_dtype: dtype,
+        }
     }
 
     pub(super) fn matmul(plan: &Matmul) -> Result<Self> {

@@ -1,6 +1,7 @@
 //! The op families of [`Shadow`]: each call becomes a step.
 
 use congruent_backend_api::erase::Erased;
+use congruent_backend_api::ops::attention::Attention;
 use congruent_backend_api::ops::binary::Binary;
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::copy::{Copy, Fill};
@@ -15,8 +16,8 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    BinaryOps, CompareOps, CopyOps, Error, ErrorKind, IndexOps, LinearOps, MatmulOps, NormOps, Op, RandomOps,
-    ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
+    AttentionOps, BinaryOps, CompareOps, CopyOps, Error, ErrorKind, IndexOps, LinearOps, MatmulOps, NormOps, Op,
+    RandomOps, ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
 };
 
 use super::call::Planned;
@@ -228,6 +229,26 @@ impl IndexOps for Shadow {
         let planned = Planned::nonzero(plan)?;
         self.step(&planned, &[Some(mask)], out, |backend, x, out| {
             backend.nonzero(plan, tensor(Op::Nonzero, x[0])?, out)
+        })
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "the composition would hide the backends' own attention")]
+impl AttentionOps for Shadow {
+    fn attention(
+        &self,
+        plan: &Attention,
+        q: &Pair,
+        k: &Pair,
+        v: &Pair,
+        mask: Option<&Pair>,
+        out: &mut Pair,
+    ) -> Result<()> {
+        plan.check([q, k, v], mask, out)?;
+        let inputs: Vec<_> = [Some(q), Some(k), Some(v), mask].into_iter().filter(Option::is_some).collect();
+        self.step(&Planned::attention(plan), &inputs, out, |backend, x, out| {
+            let given = |index: usize| tensor(Op::Attention, x[index]);
+            backend.attention(plan, given(0)?, given(1)?, given(2)?, x.get(3).copied().flatten(), out)
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Which of two results is wrong.
 
+use congruent_backend_api::ops::attention::AttentionOptions;
 use congruent_backend_api::{DType, Error, Layout, Shape, Slice};
 
 use super::divergence::Wrong;
@@ -102,6 +103,7 @@ fn work(case: &Case) -> usize {
     let count = |index: usize| case.tensor(index).map_or(0, |tensor| tensor.layout.count());
     match (&case.call, case.tensor(1)) {
         (Call::Matmul { .. }, Some(b)) => count(0).saturating_mul(b.layout.shape().last().copied().unwrap_or(1)),
+        (Call::Attention(_), Some(k)) => count(0).max(case.out.layout.count()).saturating_mul(k.layout.shape()[2]),
         (Call::Linear { .. }, Some(weight)) => count(0).saturating_mul(weight.layout.shape()[0]),
         _ => case.out.layout.count().max(count(0)),
     }
@@ -139,6 +141,9 @@ fn element(case: &Case, index: usize) -> Option<Case> {
         Call::Scan { axis, .. } => usize::try_from(axis).ok(),
         _ => None,
     };
+    if let Call::Attention(options) = case.call {
+        return attended(case, options, &at);
+    }
     let inputs = case.inputs.iter().enumerate().map(|(operand, input)| {
         let Input::Tensor(tensor) = input else { return Some(input.clone()) };
         // The axes of an input that are the output's, each with its coordinate; a product's left operand has its rows,
@@ -157,6 +162,30 @@ fn element(case: &Case, index: usize) -> Option<Case> {
     let axes: Vec<_> = at.iter().copied().enumerate().collect();
     let call = crate::ops::random::single(&case.call, case.out.dtype, index)?;
     Some(Case { call, inputs, out: narrow(&case.out, &axes, scanned)? })
+}
+
+/// Attention of one query for one feature, over the keys that causality lets it see.
+fn attended(case: &Case, options: AttentionOptions, at: &[usize]) -> Option<Case> {
+    let &[batch, head, query, feature] = at else { return None };
+    let (q, k) = (case.tensor(0)?.layout.shape(), case.tensor(1)?.layout.shape());
+    let shared = head / (q[1] / k[1]);
+    let keys = if options.causal { (query + 1 + k[2]).saturating_sub(q[2]).min(k[2]) } else { k[2] };
+    // The last key that is seen; of none there is nothing to cut.
+    let last = keys.checked_sub(1)?;
+    let inputs = case.inputs.iter().enumerate().map(|(operand, input)| {
+        let Input::Tensor(tensor) = input else { return None };
+        let (axes, scanned) = match operand {
+            0 => (vec![(0, batch), (1, head), (2, query)], None),
+            1 => (vec![(0, batch), (1, shared), (2, last)], Some(2)),
+            2 => (vec![(0, batch), (1, shared), (2, last), (3, feature)], Some(2)),
+            _ => (vec![(0, batch), (1, head), (2, query), (3, last)], Some(3)),
+        };
+        Some(Input::Tensor(narrow(tensor, &axes, scanned)?))
+    });
+    let inputs = inputs.collect::<Option<_>>()?;
+    let axes: Vec<_> = at.iter().copied().enumerate().collect();
+    let call = Call::Attention(AttentionOptions { causal: false, ..options });
+    Some(Case { call, inputs, out: narrow(&case.out, &axes, None)? })
 }
 
 /// A compact copy of a view with each of `axes` cut down to one coordinate, the scanned one after it.

@@ -1,6 +1,7 @@
 //! The op families, one file each, and the enums that name their ops for the generic methods, such as
 //! [`Tensor::unary`](crate::Tensor::unary). Named methods call the generic one, which plans the op and runs it.
 
+mod attention;
 mod binary;
 mod compare;
 mod copy;
@@ -21,6 +22,7 @@ mod statistic;
 mod unary;
 
 pub use congruent_backend_api::ops::Op;
+pub use congruent_backend_api::ops::attention::AttentionOptions;
 pub use congruent_backend_api::ops::binary::BinaryOp;
 pub use congruent_backend_api::ops::compare::CompareOp;
 pub use congruent_backend_api::ops::index::ScatterOp;

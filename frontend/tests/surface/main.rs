@@ -3,6 +3,7 @@
 #![cfg(feature = "cpu")]
 #![expect(clippy::unwrap_used, reason = "the lint spares the tests themselves, but not their helpers")]
 
+mod attention;
 mod backends;
 mod conversion;
 mod create;

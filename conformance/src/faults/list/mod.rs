@@ -1,5 +1,6 @@
 //! The faults, by concern, and what they share.
 
+mod attention;
 mod functions;
 mod index;
 mod layout;
@@ -21,7 +22,7 @@ use crate::round::{exp2, exponent};
 
 /// Every family.
 pub(super) const ALL: &[&str] =
-    &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "random", "matmul", "norm", "index"];
+    &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "random", "matmul", "norm", "index", "attention"];
 const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "scan", "matmul"];
 
 /// Every fault.
@@ -37,6 +38,7 @@ pub fn faults() -> impl Iterator<Item = Fault> {
         products::FAULTS,
         norms::FAULTS,
         index::FAULTS,
+        attention::FAULTS,
     ]
     .into_iter()
     .flatten()
