@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::binary::{Binary, BinaryOps};
 use crate::ops::compare::{Clamp, Compare, CompareOps, Where};
+use crate::ops::conv::{Conv, ConvOps};
 use crate::ops::copy::{Copy, CopyOps, Fill};
 use crate::ops::index::{Gather, IndexOps, Nonzero, Scatter};
 use crate::ops::linear::{Linear, LinearOps};
@@ -259,6 +260,13 @@ impl<B: IndexOps> IndexOps for Erase<B> {
 
     fn nonzero(&self, plan: &Nonzero, mask: &Erased, out: &mut Erased) -> Result<()> {
         self.0.nonzero(plan, self.inner(mask)?, self.inner_mut(out)?)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "a provided method that is not forwarded would lose its override")]
+impl<B: ConvOps> ConvOps for Erase<B> {
+    fn conv(&self, plan: &Conv, a: &Erased, b: &Erased, bias: Option<&Erased>, out: &mut Erased) -> Result<()> {
+        self.0.conv(plan, self.inner(a)?, self.inner(b)?, self.optional(bias)?, self.inner_mut(out)?)
     }
 }
 

@@ -232,7 +232,7 @@ const SCAN: usize = ARG_REDUCE + ArgReduceOp::ALL.len();
 const SCATTER: usize = SCAN + ScanOp::ALL.len();
 const SORT: usize = SCATTER + ScatterOp::ALL.len();
 const REST: usize = SORT + SortOp::ALL.len();
-const NORMALIZE: usize = REST + 10;
+const NORMALIZE: usize = REST + 11;
 const OPS: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
 
 /// A different number below `OPS` for each op that has a kernel.
@@ -259,6 +259,7 @@ fn op_index(op: Op) -> usize {
         Op::SearchSorted => REST + 9,
         Op::Normalize(op) => NORMALIZE + op as usize,
         Op::NormalizeGrad(op) => NORMALIZE + NormalizeOp::ALL.len() + op as usize,
+        Op::Conv(_) => REST + 10,
     }
 }
 

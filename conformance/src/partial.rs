@@ -17,6 +17,7 @@
 
 use congruent_backend_api::ops::binary::Binary;
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
+use congruent_backend_api::ops::conv::Conv;
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
@@ -28,8 +29,8 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    Backend, BinaryOps, CompareOps, CopyOps, DType, Error, IndexOps, LinearOps, MatmulOps, NormOps, Op, ReduceOps,
-    Result, ScanOps, SortOps, StatisticOps, UnaryOps,
+    Backend, BinaryOps, CompareOps, ConvOps, CopyOps, DType, Error, IndexOps, LinearOps, MatmulOps, NormOps, Op,
+    ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
 };
 
 /// A view of a backend as one that has a family; `None` when it has not.
@@ -51,6 +52,7 @@ pub struct Partial<B: Backend> {
     linear: Family<B, dyn LinearOps<Storage = B::Storage>>,
     norm: Family<B, dyn NormOps<Storage = B::Storage>>,
     index: Family<B, dyn IndexOps<Storage = B::Storage>>,
+    conv: Family<B, dyn ConvOps<Storage = B::Storage>>,
 }
 
 impl<B: Backend> Partial<B> {
@@ -71,6 +73,7 @@ impl<B: Backend> Partial<B> {
             linear: None,
             norm: None,
             index: None,
+            conv: None,
         }
     }
 
@@ -182,6 +185,15 @@ impl<B: Backend> Partial<B> {
         Self { index: Some(|backend| backend), ..self }
     }
 
+    /// It has the convolutions and their gradients.
+    #[must_use]
+    pub fn conv(self) -> Self
+    where
+        B: ConvOps,
+    {
+        Self { conv: Some(|backend| backend), ..self }
+    }
+
     fn has<F: ?Sized>(&self, family: Family<B, F>, op: Op, dtype: DType) -> Result<&F> {
         let family = family.ok_or_else(|| Error::unsupported(self.name(), op.name(), dtype))?;
         Ok(family(&self.backend))
@@ -209,6 +221,7 @@ impl<B: Backend> Backend for Partial<B> {
             Op::Linear => self.linear.is_some(),
             Op::Normalize(_) | Op::NormalizeGrad(_) => self.norm.is_some(),
             Op::Gather | Op::Scatter(_) | Op::Nonzero => self.index.is_some(),
+            Op::Conv(_) => self.conv.is_some(),
         };
         has && self.backend.supports(op, dtype)
     }
@@ -380,5 +393,19 @@ impl<B: Backend> IndexOps for Partial<B> {
 
     fn nonzero(&self, plan: &Nonzero, mask: &B::Storage, out: &mut B::Storage) -> Result<()> {
         self.has(self.index, Op::Nonzero, DType::Bool)?.nonzero(plan, mask, out)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "the composition would hide the backend's own convolutions")]
+impl<B: Backend> ConvOps for Partial<B> {
+    fn conv(
+        &self,
+        plan: &Conv,
+        a: &B::Storage,
+        b: &B::Storage,
+        bias: Option<&B::Storage>,
+        out: &mut B::Storage,
+    ) -> Result<()> {
+        self.has(self.conv, Op::Conv(plan.op()), plan.dtype())?.conv(plan, a, b, bias, out)
     }
 }

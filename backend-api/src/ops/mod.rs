@@ -2,6 +2,7 @@
 
 pub mod binary;
 pub mod compare;
+pub mod conv;
 pub mod copy;
 pub mod index;
 pub mod linear;
@@ -16,6 +17,7 @@ pub mod unary;
 use crate::dtype::DType;
 use binary::{BinaryOp, BinaryOps};
 use compare::{CompareOp, CompareOps};
+use conv::{ConvOp, ConvOps};
 use copy::CopyOps;
 use index::{IndexOps, ScatterOp};
 use linear::LinearOps;
@@ -41,6 +43,7 @@ pub trait AllOps:
     + LinearOps
     + NormOps
     + IndexOps
+    + ConvOps
 {
 }
 
@@ -56,6 +59,7 @@ impl<B> AllOps for B where
         + MatmulOps
         + LinearOps
         + NormOps
+        + ConvOps
         + IndexOps
         + ?Sized
 {
@@ -74,6 +78,8 @@ pub enum Op {
     Clamp,
     /// `eq ne lt …`
     Compare(CompareOp),
+    /// `conv conv_transpose conv_grad_weight`
+    Conv(ConvOp),
     /// A copy between layouts.
     Copy,
     /// A fill with one value.
@@ -118,6 +124,7 @@ impl Op {
             Self::Cast(_) => "cast",
             Self::Clamp => "clamp",
             Self::Compare(op) => op.name(),
+            Self::Conv(op) => op.name(),
             Self::Copy => "copy",
             Self::Fill => "fill",
             Self::Gather => "gather",
@@ -151,6 +158,7 @@ impl Op {
             Self::Matmul | Self::Linear => "matmul",
             Self::Normalize(_) | Self::NormalizeGrad(_) => "norm",
             Self::Gather | Self::Scatter(_) | Self::Nonzero => "index",
+            Self::Conv(_) => "conv",
         }
     }
 
@@ -164,7 +172,9 @@ impl Op {
             Self::Reduce(op) => op.accepts(dtype),
             Self::Scan(op) => op.accepts(dtype),
             Self::Scatter(op) => op.accepts(dtype),
-            Self::Statistic(_) | Self::Linear | Self::Normalize(_) | Self::NormalizeGrad(_) => dtype.is_float(),
+            Self::Statistic(_) | Self::Linear | Self::Normalize(_) | Self::NormalizeGrad(_) | Self::Conv(_) => {
+                dtype.is_float()
+            }
             Self::Unary(op) => op.accepts(dtype),
             Self::ArgReduce(_) | Self::Clamp | Self::Matmul => dtype.is_number(),
             Self::Cast(_)
@@ -194,5 +204,6 @@ impl Op {
             .chain([Self::Nonzero])
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::Normalize(op)))
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::NormalizeGrad(op)))
+            .chain(ConvOp::ALL.iter().map(|&op| Self::Conv(op)))
     }
 }

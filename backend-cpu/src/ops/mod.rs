@@ -3,6 +3,7 @@
 mod arg_reduce;
 mod binary;
 mod compare;
+mod conv;
 mod copy;
 mod fold;
 mod index;

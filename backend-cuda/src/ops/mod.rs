@@ -2,6 +2,7 @@
 
 mod binary;
 mod compare;
+mod conv;
 mod copy;
 mod elementwise;
 mod index;

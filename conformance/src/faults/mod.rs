@@ -13,11 +13,13 @@
 //! - 49, a bool byte 2 read as false by an op: storages hold only 0 and 1, so the fault sits in `write`.
 //! - 69, a wrong dtype of the result: plans fix it, and storages are checked against the plan.
 //! - 72, mutants of the comparator: unit tests of [`expect`](crate::expect) hold it against hand-made bad results.
-//! - 57, 59 (ε), 61, 62, 68: about ops of other families (softmax, layer norm, convolution, attention, random numbers).
+//! - 57, 59 (ε), 61, 62, 68: about ops of other families (softmax, layer norm, attention,
+//!   indexing, random numbers).
 //!   56, 59, 60 and 67 are here in the form that logsumexp, var, mean and sum have of them.
 
 mod backend;
 mod call;
+mod conv;
 mod hint;
 mod list;
 mod ops;
@@ -31,6 +33,7 @@ use congruent_backend_api::ops::unary::UnaryOp;
 use congruent_backend_api::{DType, Op, Scalar};
 
 use crate::host::HostTensor;
+use crate::ops::conv::{Sizes, Tap};
 
 pub use backend::{Faulty, Held};
 pub use hint::resembling;
@@ -61,6 +64,8 @@ enum Kind {
     Input(fn(&[usize], &mut [isize], &mut usize)),
     /// Replaces an element of the output; `None` leaves it.
     Function(fn(&Element<'_>) -> Option<Scalar>),
+    /// A convolution over other products than it should sum.
+    Taps(fn(&mut Tap, &Sizes)),
     /// Sorts in another order: of a row's values, their dtype and whether descending, the positions.
     Order(fn(&[Scalar], DType, bool) -> Vec<usize>),
     /// A function of one float is another one.
@@ -82,7 +87,7 @@ enum Special {
     ActivationLost,
     /// The bias of a linear layer is added last.
     BiasLate,
-    /// A linear layer without its bias.
+    /// A linear layer or a convolution without its bias.
     BiasLost,
     /// `write` takes bool bytes above 1 for false.
     BoolBytes,
@@ -182,6 +187,7 @@ impl Fault {
             Kind::Index(_) => matches!(op, Op::Gather | Op::Scatter(_)),
             Kind::Scatter(own, _) => op == Op::Scatter(own),
             Kind::Special(Special::FirstWins) => op == Op::Scatter(ScatterOp::Set),
+            Kind::Taps(_) => matches!(op, Op::Conv(_)),
             Kind::Output(_) | Kind::Input(_) | Kind::Function(_) | Kind::Special(_) => true,
         };
         own && self.families.contains(&op.family()) && (self.touched)(op, dtype)

@@ -4,6 +4,7 @@
 //! equalities that the contract promises are laws: sums in another order are compared on data that makes them exact.
 
 mod algebra;
+mod conv;
 mod functions;
 mod index;
 mod layout;
@@ -103,6 +104,12 @@ pub const LAWS: &[Law] = &[
     Law { name: "what a mask and its complement select is all there is", test: index::selection },
     Law { name: "an index out of range is reported once, and poisons nothing", test: index::out_of_range },
     Law { name: "long sums at one index stay accurate", test: index::long_sums },
+    Law {
+        name: "⟨conv x, y⟩ = ⟨x, conv_transpose y⟩ = ⟨weight, conv_grad_weight⟩ on integers", test: conv::adjoint
+    },
+    Law { name: "a kernel with a single one shifts", test: conv::delta },
+    Law { name: "a convolution in groups is one for each group, joined", test: conv::groups },
+    Law { name: "a channels-last view convolves as its copy does, on integers", test: conv::channels_last },
     Law { name: "three runs give the same bits", test: state::determinism },
     Law { name: "a chain of 100 ops = one op at a time", test: state::chain },
     Law { name: "four threads give the bits of one", test: state::threads },

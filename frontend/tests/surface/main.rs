@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "the lint spares the tests themselves, but not their helpers")]
 
 mod backends;
+mod conv;
 mod conversion;
 mod create;
 mod display;

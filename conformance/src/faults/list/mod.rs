@@ -1,5 +1,6 @@
 //! The faults, by concern, and what they share.
 
+mod convolutions;
 mod functions;
 mod index;
 mod layout;
@@ -16,12 +17,13 @@ use congruent_backend_api::{DType, Op, Scalar};
 
 use super::{Element, Fault, Kind, Special, Written};
 use crate::host::{decode, encode_float};
+use crate::ops::conv::{Sizes, Tap};
 use crate::round::{exp2, exponent};
 
 /// Every family.
 pub(super) const ALL: &[&str] =
-    &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "matmul", "norm", "index"];
-const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "scan", "matmul"];
+    &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "matmul", "norm", "index", "conv"];
+const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "scan", "matmul", "conv"];
 
 /// Every fault.
 pub fn faults() -> impl Iterator<Item = Fault> {
@@ -35,6 +37,7 @@ pub fn faults() -> impl Iterator<Item = Fault> {
         products::FAULTS,
         norms::FAULTS,
         index::FAULTS,
+        convolutions::FAULTS,
     ]
     .into_iter()
     .flatten()
@@ -65,6 +68,11 @@ impl Fault {
         function: fn(&Element<'_>) -> Option<Scalar>,
     ) -> Self {
         Self { touched, ..Self::new(name, families, Kind::Function(function)) }
+    }
+
+    /// A convolution over other products.
+    const fn taps(name: &'static str, change: fn(&mut Tap, &Sizes)) -> Self {
+        Self::new(name, &["conv"], Kind::Taps(change))
     }
 
     const fn order(name: &'static str, order: fn(&[Scalar], DType, bool) -> Vec<usize>) -> Self {
@@ -173,6 +181,7 @@ mod tests {
                 |element| products::product(element, |_| {}),
             ),
             Fault::function("scans, recomputed", &["scan"], |_, _| true, |element| scans::scan(element, |_| {})),
+            Fault::taps("convolutions, recomputed", |_, _| {}),
             Fault::function("sums, recomputed", &["reduce"], reductions::sums, |element| {
                 reductions::sum(element, |_| {})
             }),
