@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::attention::{Attention, AttentionOps};
 use crate::ops::binary::{Binary, BinaryOps};
 use crate::ops::compare::{Clamp, Compare, CompareOps, Where};
+use crate::ops::conv::{Conv, ConvOps};
 use crate::ops::copy::{Copy, CopyOps, Fill};
 use crate::ops::index::{Gather, IndexOps, Nonzero, Scatter};
 use crate::ops::linear::{Linear, LinearOps};
@@ -284,6 +285,13 @@ impl<B: AttentionOps> AttentionOps for Erase<B> {
     ) -> Result<()> {
         let mask = self.optional(mask)?;
         self.0.attention(plan, self.inner(q)?, self.inner(k)?, self.inner(v)?, mask, self.inner_mut(out)?)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "a provided method that is not forwarded would lose its override")]
+impl<B: ConvOps> ConvOps for Erase<B> {
+    fn conv(&self, plan: &Conv, a: &Erased, b: &Erased, bias: Option<&Erased>, out: &mut Erased) -> Result<()> {
+        self.0.conv(plan, self.inner(a)?, self.inner(b)?, self.optional(bias)?, self.inner_mut(out)?)
     }
 }
 

@@ -3,9 +3,9 @@
 //!
 //! A [`Backend`] owns [`Storage`] and implements op families: [`UnaryOps`], [`BinaryOps`], [`CompareOps`],
 //! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`ScanOps`], [`SortOps`], [`RandomOps`], [`MatmulOps`],
-//! [`LinearOps`], [`NormOps`], [`IndexOps`], [`AttentionOps`]; [`AllOps`] is all of them. A call is validated once, by the constructor of its plan (for
-//! example [`Reduce`](ops::reduce::Reduce)), which infers shapes, checks dtypes and brings the loops into [canonical form](Nest). A
-//! backend only executes plans: it never returns a shape error.
+//! [`LinearOps`], [`NormOps`], [`IndexOps`], [`ConvOps`], [`AttentionOps`]; [`AllOps`] is all of them. A call is
+//! validated once, by the constructor of its plan (for example [`Reduce`](ops::reduce::Reduce)), which infers shapes, checks
+//! dtypes and brings the loops into [canonical form](Nest). A backend only executes plans: it never returns a shape error.
 //! What it does check, with the plan's `check`, is that the storages it is handed are those the plan was made for.
 //!
 //! The rest of this page is the contract of results. Every clause is tested by the `congruent-conformance` crate.
@@ -38,6 +38,8 @@
 //! - Where Σ|x| (or |a|·|b|) itself overflows the accumulator, order decides between a number, ±∞ and NaN.
 //! - `linear` is `matmul` with β = 1 and the bias for c, then its activation, whose own error comes on top: |f(x)| moves by
 //!   at most 1.13 times as much as x.
+//! - Each element of a [convolution](ops::conv) or of its gradients is within the bound of `matmul` over its terms, with
+//!   β = 1 and the bias for c. Padding is zeros that enter as terms; `conv_transpose` has no terms but those that a tap reaches.
 //! - `var std logsumexp norm` are computed as their [composition](ops::statistic) is, without overflow in between.
 //! - Softmax and the norms, and their gradients, are computed step by step [as written](ops::norm), in f32 for f16 and
 //!   bf16 and rounded once; each step rounds as it does on its own, sums within [`summation_depth`](ops::reduce::summation_depth),
@@ -147,6 +149,7 @@ pub use nest::Nest;
 pub use ops::attention::AttentionOps;
 pub use ops::binary::BinaryOps;
 pub use ops::compare::CompareOps;
+pub use ops::conv::ConvOps;
 pub use ops::copy::CopyOps;
 pub use ops::index::IndexOps;
 pub use ops::linear::LinearOps;

@@ -236,7 +236,7 @@ const SCATTER: usize = SCAN + ScanOp::ALL.len();
 const SORT: usize = SCATTER + ScatterOp::ALL.len();
 const RANDOM: usize = SORT + SortOp::ALL.len();
 const REST: usize = RANDOM + RandomOp::ALL.len();
-const NORMALIZE: usize = REST + 10;
+const NORMALIZE: usize = REST + 11;
 const ATTENTION: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
 const OPS: usize = ATTENTION + 1;
 
@@ -266,6 +266,7 @@ fn op_index(op: Op) -> usize {
         Op::SearchSorted => REST + 9,
         Op::Normalize(op) => NORMALIZE + op as usize,
         Op::NormalizeGrad(op) => NORMALIZE + NormalizeOp::ALL.len() + op as usize,
+        Op::Conv(_) => REST + 10,
     }
 }
 

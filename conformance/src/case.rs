@@ -5,6 +5,7 @@ use congruent_backend_api::erase::{AnyBackend, Erased};
 use congruent_backend_api::ops::attention::{Attention, AttentionOptions};
 use congruent_backend_api::ops::binary::{Binary, BinaryOp};
 use congruent_backend_api::ops::compare::{Clamp, Compare, CompareOp, Where};
+use congruent_backend_api::ops::conv::{Conv, ConvOp, ConvOptions};
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter, ScatterOp};
 use congruent_backend_api::ops::linear::{Activation, Linear};
@@ -44,6 +45,13 @@ pub enum Call {
     },
     /// A comparison of two operands.
     Compare(CompareOp),
+    /// A convolution or a gradient of one; a third input is the bias.
+    Conv {
+        /// Which.
+        op: ConvOp,
+        /// How the kernel moves.
+        options: ConvOptions,
+    },
     /// A copy, or a cast to the output's dtype.
     Copy,
     /// A fill with one value.
@@ -182,6 +190,7 @@ impl Case {
             Call::Binary(op) => Op::Binary(*op),
             Call::Clamp { .. } => Op::Clamp,
             Call::Compare(op) => Op::Compare(*op),
+            Call::Conv { op, .. } => Op::Conv(*op),
             Call::Copy if self.dtype() == self.out.dtype => Op::Copy,
             Call::Copy => Op::Cast(self.out.dtype),
             Call::Fill(_) => Op::Fill,
@@ -319,6 +328,12 @@ impl Case {
             Call::Statistic { op, parameter, axes } => {
                 let plan = Statistic::new(*op, *parameter, view(0)?, axes.as_deref(), out_view)?;
                 backend.statistic(&plan, required(0)?, out)
+            }
+            Call::Conv { op, options } => {
+                let bias = if self.inputs.len() > 2 { Some(view(2)?) } else { None };
+                let plan = Conv::new(*op, view(0)?, view(1)?, bias, options, out_view)?;
+                let bias = if bias.is_some() { Some(required(2)?) } else { None };
+                backend.conv(&plan, required(0)?, required(1)?, bias, out)
             }
             Call::Linear { activation } => {
                 let bias = if self.inputs.len() > 2 { Some(view(2)?) } else { None };

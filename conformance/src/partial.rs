@@ -18,6 +18,7 @@
 use congruent_backend_api::ops::attention::Attention;
 use congruent_backend_api::ops::binary::Binary;
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
+use congruent_backend_api::ops::conv::Conv;
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
@@ -30,8 +31,8 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    AttentionOps, Backend, BinaryOps, CompareOps, CopyOps, DType, Error, IndexOps, LinearOps, MatmulOps, NormOps, Op,
-    RandomOps, ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
+    AttentionOps, Backend, BinaryOps, CompareOps, ConvOps, CopyOps, DType, Error, IndexOps, LinearOps, MatmulOps,
+    NormOps, Op, RandomOps, ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
 };
 
 /// A view of a backend as one that has a family; `None` when it has not.
@@ -55,6 +56,7 @@ pub struct Partial<B: Backend> {
     norm: Family<B, dyn NormOps<Storage = B::Storage>>,
     index: Family<B, dyn IndexOps<Storage = B::Storage>>,
     attention: Family<B, dyn AttentionOps<Storage = B::Storage>>,
+    conv: Family<B, dyn ConvOps<Storage = B::Storage>>,
 }
 
 impl<B: Backend> Partial<B> {
@@ -77,6 +79,7 @@ impl<B: Backend> Partial<B> {
             norm: None,
             index: None,
             attention: None,
+            conv: None,
         }
     }
 
@@ -206,6 +209,15 @@ impl<B: Backend> Partial<B> {
         Self { attention: Some(|backend| backend), ..self }
     }
 
+    /// It has the convolutions and their gradients.
+    #[must_use]
+    pub fn conv(self) -> Self
+    where
+        B: ConvOps,
+    {
+        Self { conv: Some(|backend| backend), ..self }
+    }
+
     fn has<F: ?Sized>(&self, family: Family<B, F>, op: Op, dtype: DType) -> Result<&F> {
         let family = family.ok_or_else(|| Error::unsupported(self.name(), op.name(), dtype))?;
         Ok(family(&self.backend))
@@ -235,6 +247,7 @@ impl<B: Backend> Backend for Partial<B> {
             Op::Linear => self.linear.is_some(),
             Op::Normalize(_) | Op::NormalizeGrad(_) => self.norm.is_some(),
             Op::Gather | Op::Scatter(_) | Op::Nonzero => self.index.is_some(),
+            Op::Conv(_) => self.conv.is_some(),
         };
         has && self.backend.supports(op, dtype)
     }
@@ -427,5 +440,19 @@ impl<B: Backend> AttentionOps for Partial<B> {
         out: &mut B::Storage,
     ) -> Result<()> {
         self.has(self.attention, Op::Attention, plan.dtype())?.attention(plan, q, k, v, mask, out)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "the composition would hide the backend's own convolutions")]
+impl<B: Backend> ConvOps for Partial<B> {
+    fn conv(
+        &self,
+        plan: &Conv,
+        a: &B::Storage,
+        b: &B::Storage,
+        bias: Option<&B::Storage>,
+        out: &mut B::Storage,
+    ) -> Result<()> {
+        self.has(self.conv, Op::Conv(plan.op()), plan.dtype())?.conv(plan, a, b, bias, out)
     }
 }

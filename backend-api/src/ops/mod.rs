@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod binary;
 pub mod compare;
+pub mod conv;
 pub mod copy;
 pub mod index;
 pub mod linear;
@@ -19,6 +20,7 @@ use crate::dtype::DType;
 use attention::AttentionOps;
 use binary::{BinaryOp, BinaryOps};
 use compare::{CompareOp, CompareOps};
+use conv::{ConvOp, ConvOps};
 use copy::CopyOps;
 use index::{IndexOps, ScatterOp};
 use linear::LinearOps;
@@ -47,6 +49,7 @@ pub trait AllOps:
     + NormOps
     + IndexOps
     + AttentionOps
+    + ConvOps
 {
 }
 
@@ -64,6 +67,7 @@ impl<B> AllOps for B where
         + LinearOps
         + NormOps
         + AttentionOps
+        + ConvOps
         + IndexOps
         + ?Sized
 {
@@ -84,6 +88,8 @@ pub enum Op {
     Clamp,
     /// `eq ne lt …`
     Compare(CompareOp),
+    /// `conv conv_transpose conv_grad_weight`
+    Conv(ConvOp),
     /// A copy between layouts.
     Copy,
     /// A fill with one value.
@@ -131,6 +137,7 @@ impl Op {
             Self::Cast(_) => "cast",
             Self::Clamp => "clamp",
             Self::Compare(op) => op.name(),
+            Self::Conv(op) => op.name(),
             Self::Copy => "copy",
             Self::Fill => "fill",
             Self::Gather => "gather",
@@ -167,6 +174,7 @@ impl Op {
             Self::Matmul | Self::Linear => "matmul",
             Self::Normalize(_) | Self::NormalizeGrad(_) => "norm",
             Self::Gather | Self::Scatter(_) | Self::Nonzero => "index",
+            Self::Conv(_) => "conv",
         }
     }
 
@@ -181,9 +189,12 @@ impl Op {
             Self::Reduce(op) => op.accepts(dtype),
             Self::Scan(op) => op.accepts(dtype),
             Self::Scatter(op) => op.accepts(dtype),
-            Self::Attention | Self::Statistic(_) | Self::Linear | Self::Normalize(_) | Self::NormalizeGrad(_) => {
-                dtype.is_float()
-            }
+            Self::Attention
+            | Self::Statistic(_)
+            | Self::Linear
+            | Self::Normalize(_)
+            | Self::NormalizeGrad(_)
+            | Self::Conv(_) => dtype.is_float(),
             Self::Unary(op) => op.accepts(dtype),
             Self::ArgReduce(_) | Self::Clamp | Self::Matmul => dtype.is_number(),
             Self::Cast(_)
@@ -215,5 +226,6 @@ impl Op {
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::Normalize(op)))
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::NormalizeGrad(op)))
             .chain([Self::Attention])
+            .chain(ConvOp::ALL.iter().map(|&op| Self::Conv(op)))
     }
 }

@@ -10,7 +10,7 @@ use congruent_backend_api::ops::attention::Attention;
 use congruent_backend_api::{AttentionOps, DType, Error, ErrorKind, Layout, Result, match_float};
 
 use crate::backend::Cpu;
-use crate::lane::Lane;
+use crate::lane::{Lane, Number};
 use crate::loops::{GRAIN, join};
 use crate::math::Real;
 use crate::ops::norm::sum;
@@ -291,6 +291,8 @@ fn accumulate<W: Real>(weights: &[W], values: &[W], sums: &mut [W]) {
 mod tests {
     use congruent_backend_api::ops::attention::AttentionOptions;
     use congruent_backend_api::{View, bf16};
+
+    use congruent_backend_api::Storage as _;
 
     use super::*;
     use crate::testing::{Tensor, on_any_threads, output, tensor};

@@ -4,6 +4,7 @@ mod arg_reduce;
 mod attention;
 mod binary;
 mod compare;
+mod conv;
 mod copy;
 mod fold;
 mod index;

@@ -3,6 +3,7 @@
 mod attention;
 mod binary;
 mod compare;
+mod conv;
 mod copy;
 mod elementwise;
 mod index;

@@ -11,6 +11,7 @@
 mod backend;
 mod binary;
 mod compare;
+mod conv;
 mod copy;
 mod cost;
 mod custom;

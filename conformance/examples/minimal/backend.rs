@@ -15,9 +15,9 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort, SortOp};
 use congruent_backend_api::ops::statistic::StatisticOps;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    AttentionOps, Backend, BinaryOps, CompareOps, CopyOps, DType, Elementwise, Error, ErrorKind, IndexOps, LinearOps,
-    MatmulOps, Nest, NormOps, Op, Operand, RandomOps, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage, UnaryOps,
-    check_transfer,
+    AttentionOps, Backend, BinaryOps, CompareOps, ConvOps, CopyOps, DType, Elementwise, Error, ErrorKind, IndexOps,
+    LinearOps, MatmulOps, Nest, NormOps, Op, Operand, RandomOps, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage,
+    UnaryOps, check_transfer,
 };
 
 use crate::arithmetic::{
@@ -294,6 +294,8 @@ impl ScanOps for Minimal {
 impl StatisticOps for Minimal {}
 
 impl LinearOps for Minimal {}
+
+impl ConvOps for Minimal {}
 
 impl SortOps for Minimal {
     fn sort(&self, plan: &Sort, x: &Memory, out: &mut Memory) -> Result<()> {

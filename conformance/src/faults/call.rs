@@ -95,12 +95,12 @@ impl Faulty {
                 })
             }
             Kind::Special(Special::LostCall) if self.queued.fetch_add(1, Ordering::Relaxed) == 64 => Ok(()),
-            Kind::Special(_) => run(out),
+            Kind::Special(_) | Kind::Taps(_) => run(out),
         }
     }
 
     /// Runs a call, then lets `change` spoil the elements of the view.
-    fn rewrite(
+    pub(super) fn rewrite(
         &self,
         call: &Call<'_>,
         out: &mut Erased,

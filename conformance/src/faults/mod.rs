@@ -13,12 +13,14 @@
 //! - 49, a bool byte 2 read as false by an op: storages hold only 0 and 1, so the fault sits in `write`.
 //! - 69, a wrong dtype of the result: plans fix it, and storages are checked against the plan.
 //! - 72, mutants of the comparator: unit tests of [`expect`](crate::expect) hold it against hand-made bad results.
-//! - 57, 59 (ε), 61, 62, 68: about ops of other families (softmax, layer norm, convolution, random numbers).
+//! - 57, 61, 62, 68: about ops of other families (softmax, layer norm, attention,
+//!   indexing, random numbers).
 //!   56, 59, 60 and 67 are here in the form that logsumexp, var, mean and sum have of them.
 
 mod attention;
 mod backend;
 mod call;
+mod conv;
 mod hint;
 mod list;
 mod ops;
@@ -33,6 +35,7 @@ use congruent_backend_api::ops::unary::UnaryOp;
 use congruent_backend_api::{DType, Op, Scalar};
 
 use crate::host::HostTensor;
+use crate::ops::conv::{Sizes, Tap};
 
 pub use backend::{Faulty, Held};
 pub use hint::resembling;
@@ -63,6 +66,8 @@ enum Kind {
     Input(fn(&[usize], &mut [isize], &mut usize)),
     /// Replaces an element of the output; `None` leaves it.
     Function(fn(&Element<'_>) -> Option<Scalar>),
+    /// A convolution over other products than it should sum.
+    Taps(fn(&mut Tap, &Sizes)),
     /// Sorts in another order: of a row's values, their dtype and whether descending, the positions.
     Order(fn(&[Scalar], DType, bool) -> Vec<usize>),
     /// A function of one float is another one.
@@ -88,7 +93,7 @@ enum Special {
     BlindNan,
     /// The bias of a linear layer is added last.
     BiasLate,
-    /// A linear layer without its bias.
+    /// A linear layer or a convolution without its bias.
     BiasLost,
     /// `write` takes bool bytes above 1 for false.
     BoolBytes,
@@ -196,6 +201,7 @@ impl Fault {
             Kind::Index(_) => matches!(op, Op::Gather | Op::Scatter(_)),
             Kind::Scatter(own, _) => op == Op::Scatter(own),
             Kind::Special(Special::FirstWins) => op == Op::Scatter(ScatterOp::Set),
+            Kind::Taps(_) => matches!(op, Op::Conv(_)),
             Kind::Output(_) | Kind::Input(_) | Kind::Function(_) | Kind::Random(_) | Kind::Special(_) => true,
         };
         own && self.families.contains(&op.family()) && (self.touched)(op, dtype)

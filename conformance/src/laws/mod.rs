@@ -5,6 +5,7 @@
 
 mod algebra;
 mod attention;
+mod conv;
 mod functions;
 mod index;
 mod layout;
@@ -114,6 +115,12 @@ pub const LAWS: &[Law] = &[
     Law { name: "distributions are functions of the same words", test: random::related },
     Law { name: "moments of uniform and normal numbers", test: random::moments },
     Law { name: "a permutation has every number once", test: random::permutation },
+    Law {
+        name: "⟨conv x, y⟩ = ⟨x, conv_transpose y⟩ = ⟨weight, conv_grad_weight⟩ on integers", test: conv::adjoint
+    },
+    Law { name: "a kernel with a single one shifts", test: conv::delta },
+    Law { name: "a convolution in groups is one for each group, joined", test: conv::groups },
+    Law { name: "a channels-last view convolves as its copy does, on integers", test: conv::channels_last },
     Law { name: "three runs give the same bits", test: state::determinism },
     Law { name: "a chain of 100 ops = one op at a time", test: state::chain },
     Law { name: "four threads give the bits of one", test: state::threads },

@@ -6,6 +6,7 @@ use congruent::Operand;
 use congruent_backend_api::erase::AnyBackend;
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
+use congruent_backend_api::ops::conv::{ConvOp, ConvOptions};
 use congruent_backend_api::ops::index::ScatterOp;
 use congruent_backend_api::ops::norm::NormalizeOp;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
@@ -194,6 +195,36 @@ impl Trace {
         defined(Op::Scatter(op), x.dtype())?;
         let out = x.scatter_with(op, axis, index, src)?;
         Ok(self.record(Call::Scatter { op, axis }, &[Operand::Output, index.into(), src.into()], Some(x.clone()), out))
+    }
+
+    /// A convolution.
+    pub(super) fn conv(
+        &self,
+        x: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        options: ConvOptions,
+    ) -> Lowered<Tensor> {
+        let out = x.conv(weight, bias, options)?;
+        Ok(self.convolved(ConvOp::Conv, [Some(x), Some(weight), bias], options, out))
+    }
+
+    /// A transposed convolution.
+    pub(super) fn conv_transpose(
+        &self,
+        x: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        options: ConvOptions,
+        output_padding: [usize; 3],
+    ) -> Lowered<Tensor> {
+        let out = x.conv_transpose(weight, bias, options, output_padding)?;
+        Ok(self.convolved(ConvOp::ConvTranspose, [Some(x), Some(weight), bias], options, out))
+    }
+
+    fn convolved(&self, op: ConvOp, inputs: [Option<&Tensor>; 3], options: ConvOptions, out: Tensor) -> Tensor {
+        let inputs: Vec<_> = inputs.into_iter().flatten().map(Operand::from).collect();
+        self.record(Call::Conv { op, options }, &inputs, None, out)
     }
 
     /// `alpha · a @ b + beta · c`.

@@ -5,6 +5,7 @@
 pub mod attention;
 pub mod binary;
 pub mod compare;
+pub mod conv;
 pub mod copy;
 pub mod index;
 pub mod linear;
@@ -65,6 +66,7 @@ pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
         Op::Gather => index::gathers(dtype, draw),
         Op::Scatter(op) => index::scatters(op, dtype, draw),
         Op::Nonzero => index::searches(draw),
+        Op::Conv(op) => conv::cases(op, dtype, draw),
     }
 }
 
@@ -78,7 +80,7 @@ pub fn model((op, dtype): Row) -> ErrorModel {
         Op::Reduce(op) => reduce::model(op, dtype),
         Op::Scan(op) => scan::model(op, dtype),
         Op::Attention | Op::Linear | Op::Normalize(_) | Op::NormalizeGrad(_) | Op::Statistic(_) => ErrorModel::Composed,
-        Op::Matmul => matmul::model(dtype),
+        Op::Matmul | Op::Conv(_) => matmul::model(dtype),
         Op::Scatter(op) => index::model(op, dtype),
         Op::Random(RandomOp::Normal) => ErrorModel::Composed,
         Op::ArgReduce(_)
@@ -111,6 +113,7 @@ pub fn expect_of(case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
         Call::Where => compare::expect_choice(case),
         Call::Clamp { min, max } => compare::expect_clamp(*min, *max, case),
         Call::Fill(value) => copy::expect_fill(*value, case),
+        Call::Conv { op, options } => conv::expect(*op, options, case, arithmetic),
         Call::Copy => copy::expect_copy(case),
         Call::Random { distribution, seed, offset } => random::expect(*distribution, *seed, *offset, case),
         Call::Reduce { op, axes } => reduce::expect(*op, axes.as_deref(), case, arithmetic),

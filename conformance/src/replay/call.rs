@@ -2,6 +2,9 @@
 
 use congruent_backend_api::ops::attention::{Attention, AttentionOptions};
 use congruent_backend_api::ops::index::{Gather, ScatterOp};
+mod conv;
+
+use congruent_backend_api::ops::conv::ConvOp;
 use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::NormalizeOp;
@@ -55,7 +58,11 @@ impl From<Error> for Stop {
 /// Ops of backends have one output; an op of that name with several is the frontend's.
 pub(super) fn build(name: &str, args: Fields, operands: Vec<Operand>, into: Target, outputs: usize) -> Result<Job> {
     let given = Given { args, operands, into };
-    let op = Op::all().find(|op| op.name() == name);
+    let op = match name {
+        // The same op, whose result is said by `input_shape`.
+        "conv_grad_input" => Some(Op::Conv(ConvOp::ConvTranspose)),
+        _ => Op::all().find(|op| op.name() == name),
+    };
     let job = match (op, Frontend::named(name)) {
         (Some(_), Some(entry)) if outputs > 1 => given.frontend(entry, name).map(Job::Frontend).map_err(Stop::Field),
         (Some(op), _) => given.case(op).map(|case| Job::Call(Box::new(case))),
@@ -98,7 +105,8 @@ impl Given {
             Op::Binary(_) | Op::Compare(_) => (2, 2),
             Op::Where | Op::Scatter(_) => (3, 3),
             Op::Gather => (2, 2),
-            Op::Matmul | Op::Linear | Op::NormalizeGrad(_) => (2, 3),
+            Op::Conv(ConvOp::ConvGradWeight) => (2, 2),
+            Op::Matmul | Op::Linear | Op::NormalizeGrad(_) | Op::Conv(_) => (2, 3),
             Op::Attention => (3, 4),
             Op::SearchSorted => (2, 2),
             Op::Normalize(op) if op.is_affine() => (1, 3),
@@ -127,6 +135,7 @@ impl Given {
                 self.reduction(Call::Statistic { op, parameter, axes })?
             }
             Op::Linear => return self.linear(),
+            Op::Conv(op) => return self.conv(op),
             Op::Sort(op) => self.sort(op)?,
             Op::SearchSorted => self.search()?,
             Op::Normalize(op) => self.normalize(op, false)?,

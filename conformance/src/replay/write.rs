@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use congruent_backend_api::ops::conv::ConvOptions;
 use congruent_backend_api::ops::random::Distribution;
 use congruent_backend_api::ops::sort::SortOp;
 use congruent_backend_api::ops::statistic::StatisticOp;
@@ -99,6 +100,7 @@ fn args(case: &Case) -> Value {
             json!({ "axis": axis, "largest": descending, "k": case.out.layout.shape()[axis_from_front] })
         }
         Call::Sort { axis, descending, .. } => json!({ "axis": axis, "descending": descending }),
+        Call::Conv { options, .. } => conv(case.out.layout.rank().saturating_sub(2), options),
         Call::Clamp { min, max } => json!({ "min": bound(*min), "max": bound(*max) }),
         Call::Fill(value) => json!({ "value": scalar(*value) }),
         Call::Linear { activation } => json!({ "activation": activation.name() }),
@@ -107,6 +109,11 @@ fn args(case: &Case) -> Value {
         Call::Copy if matches!(case.op(), Op::Cast(_)) => json!({ "dtype": case.out.dtype.name() }),
         Call::Binary(_) | Call::Compare(_) | Call::Copy | Call::Nonzero | Call::Unary(_) | Call::Where => json!({}),
     }
+}
+
+fn conv(axes: usize, options: &ConvOptions) -> Value {
+    let ConvOptions { stride, padding, dilation, groups } = options;
+    json!({ "stride": stride[..axes], "padding": padding[..axes], "dilation": dilation[..axes], "groups": groups })
 }
 
 /// Storages of at most this many elements are written as lists.

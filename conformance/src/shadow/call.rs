@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use congruent_backend_api::erase::{AnyBackend, Erased};
 use congruent_backend_api::ops::attention::{Attention, AttentionOptions};
+use congruent_backend_api::ops::conv::Conv;
 use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
@@ -19,7 +20,7 @@ use crate::case::{Call, Case, Input, poisoned};
 use crate::host::HostTensor;
 
 /// A call before its data is known. The first axes of each input are those of the output, in their order; only those of
-/// the operands of products, linear layers and attention stand as these have them, and an indexed axis comes last.
+/// the operands of products, linear layers, attention and convolutions stand as these have them, and an indexed axis comes last.
 pub(super) struct Planned {
     pub(super) op: Op,
     pub(super) dtype: DType,
@@ -278,6 +279,19 @@ impl Planned {
             out: Layout::new("shadow", &[plan.count()], &[plan.stride()], plan.offset())?,
             out_dtype: DType::I64,
         })
+    }
+
+    pub(super) fn conv(plan: &Conv) -> Self {
+        let (dtype, [a, b, out]) = (plan.dtype(), plan.operands().map(|layout| *layout));
+        let layouts = [Some(a), Some(b), plan.bias().copied()].into_iter().flatten();
+        Self {
+            op: Op::Conv(plan.op()),
+            dtype,
+            call: Call::Conv { op: plan.op(), options: *plan.options() },
+            inputs: layouts.map(|layout| Source::Tensor(dtype, layout)).collect(),
+            out,
+            out_dtype: dtype,
+        }
     }
 
     /// The part of the output's storage that is looked at.

@@ -4,6 +4,7 @@ use congruent_backend_api::erase::Erased;
 use congruent_backend_api::ops::attention::Attention;
 use congruent_backend_api::ops::binary::Binary;
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
+use congruent_backend_api::ops::conv::Conv;
 use congruent_backend_api::ops::copy::{Copy, Fill};
 use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
@@ -16,8 +17,8 @@ use congruent_backend_api::ops::sort::{SearchSorted, Sort};
 use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
-    AttentionOps, BinaryOps, CompareOps, CopyOps, Error, ErrorKind, IndexOps, LinearOps, MatmulOps, NormOps, Op,
-    RandomOps, ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
+    AttentionOps, BinaryOps, CompareOps, ConvOps, CopyOps, Error, ErrorKind, IndexOps, LinearOps, MatmulOps, NormOps,
+    Op, RandomOps, ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
 };
 
 use super::call::Planned;
@@ -151,6 +152,18 @@ impl MatmulOps for Shadow {
         let planned = Planned::matmul(plan)?;
         self.step(&planned, &[Some(a), Some(b)], out, |backend, x, out| {
             backend.matmul(plan, tensor(Op::Matmul, x[0])?, tensor(Op::Matmul, x[1])?, out)
+        })
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "the composition would hide the backends' own convolutions")]
+impl ConvOps for Shadow {
+    fn conv(&self, plan: &Conv, a: &Pair, b: &Pair, bias: Option<&Pair>, out: &mut Pair) -> Result<()> {
+        plan.check(a, b, bias, out)?;
+        let planned = Planned::conv(plan);
+        let (op, inputs) = (planned.op, [Some(a), Some(b), bias]);
+        self.step(&planned, &inputs[..2 + usize::from(bias.is_some())], out, |backend, x, out| {
+            backend.conv(plan, tensor(op, x[0])?, tensor(op, x[1])?, x.get(2).copied().flatten(), out)
         })
     }
 }

@@ -7,7 +7,7 @@ use super::divergence::Wrong;
 use crate::case::{Call, Case, Input};
 use crate::expect::{Expect, judge};
 use crate::host::{HostTensor, decode, positions};
-use crate::ops::{data_error, expect, misreported};
+use crate::ops::{conv, data_error, expect, misreported};
 use crate::report::describe;
 
 /// What one backend made of a case.
@@ -83,7 +83,10 @@ fn values(case: &Case, ran: &[Ran<'_>; 2], limit: usize) -> Option<Finding> {
     differing.into_iter().find_map(|index| {
         let allowed = match &whole {
             Some(whole) => whole.get(index).copied(),
-            None => expect(&element(case, index)?).last().copied(),
+            None => match &case.call {
+                Call::Conv { op, options } => conv::expect_element(*op, options, case, index),
+                _ => expect(&element(case, index)?).last().copied(),
+            },
         };
         disagreement(case, index, [a[index], b[index]], &allowed?)
     })
@@ -102,6 +105,7 @@ fn disagreement(case: &Case, index: usize, bits: [u64; 2], allowed: &Expect) -> 
 fn work(case: &Case) -> usize {
     let count = |index: usize| case.tensor(index).map_or(0, |tensor| tensor.layout.count());
     match (&case.call, case.tensor(1)) {
+        (Call::Conv { op, options }, _) => conv::work(*op, options, case),
         (Call::Matmul { .. }, Some(b)) => count(0).saturating_mul(b.layout.shape().last().copied().unwrap_or(1)),
         (Call::Attention(_), Some(k)) => count(0).max(case.out.layout.count()).saturating_mul(k.layout.shape()[2]),
         (Call::Linear { .. }, Some(weight)) => count(0).saturating_mul(weight.layout.shape()[0]),

@@ -4,6 +4,7 @@
 mod attention;
 mod binary;
 mod compare;
+mod conv;
 mod copy;
 mod create;
 mod einsum;
@@ -25,6 +26,7 @@ pub use congruent_backend_api::ops::Op;
 pub use congruent_backend_api::ops::attention::AttentionOptions;
 pub use congruent_backend_api::ops::binary::BinaryOp;
 pub use congruent_backend_api::ops::compare::CompareOp;
+pub use congruent_backend_api::ops::conv::{ConvOp, ConvOptions};
 pub use congruent_backend_api::ops::index::ScatterOp;
 pub use congruent_backend_api::ops::linear::Activation;
 pub use congruent_backend_api::ops::norm::NormalizeOp;

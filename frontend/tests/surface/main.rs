@@ -5,6 +5,7 @@
 
 mod attention;
 mod backends;
+mod conv;
 mod conversion;
 mod create;
 mod display;

@@ -1,6 +1,7 @@
 //! The faults, by concern, and what they share.
 
 mod attention;
+mod convolutions;
 mod functions;
 mod index;
 mod layout;
@@ -18,12 +19,26 @@ use congruent_backend_api::{DType, Op, Scalar};
 
 use super::{Element, Fault, Kind, Special, Written};
 use crate::host::{decode, encode_float};
+use crate::ops::conv::{Sizes, Tap};
 use crate::round::{exp2, exponent};
 
 /// Every family.
-pub(super) const ALL: &[&str] =
-    &["unary", "binary", "compare", "copy", "reduce", "scan", "sort", "random", "matmul", "norm", "index", "attention"];
-const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "scan", "matmul"];
+pub(super) const ALL: &[&str] = &[
+    "unary",
+    "binary",
+    "compare",
+    "copy",
+    "reduce",
+    "scan",
+    "sort",
+    "random",
+    "matmul",
+    "norm",
+    "index",
+    "conv",
+    "attention",
+];
+const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "scan", "matmul", "conv"];
 
 /// Every fault.
 pub fn faults() -> impl Iterator<Item = Fault> {
@@ -39,6 +54,7 @@ pub fn faults() -> impl Iterator<Item = Fault> {
         norms::FAULTS,
         index::FAULTS,
         attention::FAULTS,
+        convolutions::FAULTS,
     ]
     .into_iter()
     .flatten()
@@ -69,6 +85,11 @@ impl Fault {
         function: fn(&Element<'_>) -> Option<Scalar>,
     ) -> Self {
         Self { touched, ..Self::new(name, families, Kind::Function(function)) }
+    }
+
+    /// A convolution over other products.
+    const fn taps(name: &'static str, change: fn(&mut Tap, &Sizes)) -> Self {
+        Self::new(name, &["conv"], Kind::Taps(change))
     }
 
     const fn order(name: &'static str, order: fn(&[Scalar], DType, bool) -> Vec<usize>) -> Self {
@@ -177,6 +198,7 @@ mod tests {
                 |element| products::product(element, |_| {}),
             ),
             Fault::function("scans, recomputed", &["scan"], |_, _| true, |element| scans::scan(element, |_| {})),
+            Fault::taps("convolutions, recomputed", |_, _| {}),
             Fault::function("sums, recomputed", &["reduce"], reductions::sums, |element| {
                 reductions::sum(element, |_| {})
             }),

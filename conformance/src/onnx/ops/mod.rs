@@ -3,6 +3,7 @@
 mod activation;
 mod binary;
 mod compare;
+mod conv;
 mod copy;
 mod index;
 mod loss;
@@ -29,6 +30,7 @@ pub(super) fn run(trace: &Trace, node: &Node<'_>) -> Lowered<Vec<Tensor>> {
         sort::lower,
         matmul::lower,
         index::lower,
+        conv::lower,
         view::lower,
         activation::lower,
         normalize::lower,
