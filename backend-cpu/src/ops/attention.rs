@@ -193,7 +193,12 @@ impl<T: Lane<Wide: Real>> Job<'_, T> {
             let size = LANES.min(most - block);
             for row in 0..rows {
                 let query = &scratch.query[row * depth..][..depth];
-                products(query, &columns[block..], keys, &mut scratch.scores[row * keys + block..][..size]);
+                products(
+                    query,
+                    columns.get(block..).unwrap_or_default(),
+                    keys,
+                    &mut scratch.scores[row * keys + block..][..size],
+                );
             }
         }
         for row in 0..rows {

@@ -72,7 +72,7 @@ fn taps([x, weight, y]: [&[usize]; 3], options: &ConvOptions, mut visit: impl Fn
             .collect();
         if let Some(at) = at {
             let channel = out[1] / outputs * inputs + tap[0];
-            let (image, kernel) = ([&[out[0], channel], &at[..]].concat(), [&[out[1]], &tap[..]].concat());
+            let (image, kernel) = ([&[out[0], channel][..], &at].concat(), [&[out[1]][..], &tap].concat());
             visit([ravel(&image, x), ravel(&kernel, weight), ravel(&out, y)]);
         }
     }
