@@ -164,7 +164,7 @@ fn near(dtype: DType, got: f64, expect: &Expect) -> Judgement {
     let rounding = if narrower { ulp(dtype, value) / 2.0 } else { 0.0 };
     let error = (error - rounding).max(0.0);
     let ratio = (error / bound).min(1.0);
-    Judgement { ulps, ratio, loose: error > likely, bounded: !narrower, ..Judgement::EXACT }
+    Judgement { ulps, ratio, loose: error > likely && likely < bound, bounded: !narrower, ..Judgement::EXACT }
 }
 
 fn ulp(dtype: DType, value: Dd) -> f64 {
