@@ -158,6 +158,7 @@ pub(crate) struct RandomParameter {
     pub(crate) nest: DeviceNest<2>,
     pub(crate) out: DevicePointer,
     pub(crate) offset: u64,
+    pub(crate) first: u64,
     pub(crate) low: i64,
     pub(crate) span: u64,
     pub(crate) keys: [u32; 24],

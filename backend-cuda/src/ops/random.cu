@@ -8,6 +8,7 @@ struct Random {
     Nest<2> nest;  // operand 0 is the output, operand 1 the number of the element
     void* out;
     u64 offset;
+    u64 first;     // the number of the first element that the nest visits
     i64 low;
     u64 span;      // or the threshold of `bernoulli`, or n of `randperm`
     u32 keys[24];  // of Philox's rounds, two each, as operands in constant memory; or of the rounds of `randperm`
@@ -177,7 +178,7 @@ template <class D> DEVICE void draw(const Random& args) {
     for (u64 index = packs * V + first; index < count; index += threads) {
         i64 at[2];
         place(args.nest, index, at);
-        u64 start = args.offset + (u64)at[1] * D::words;
+        u64 start = args.offset + (args.first + (u64)at[1]) * D::words;
         u32 words[D::words];
 #pragma unroll
         for (int i = 0; i < D::words; i++) words[i] = word(args, start + i);
@@ -208,7 +209,7 @@ KERNEL(randperm, Random) {
     for (u64 index = (u64)blockIdx.x * blockDim.x + threadIdx.x; index < args.nest.count; index += threads) {
         i64 at[2];
         place(args.nest, index, at);
-        u64 image = (u64)at[1];
+        u64 image = args.first + (u64)at[1];
         do {
             u32 low = (u32)image & low_mask, high = (u32)(image >> low_bits);
 #pragma unroll

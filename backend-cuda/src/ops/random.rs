@@ -34,6 +34,7 @@ impl RandomOps for Cuda {
             nest: device_nest,
             out: target,
             offset: plan.offset(),
+            first: nest.offset(1) as u64,
             low,
             span,
             keys,

@@ -183,10 +183,12 @@ DEVICE i64 result_at(const Reduce& args, u64 result, u32 width) {
 }
 
 template <class E> DEVICE E shuffle_down(E x, u32 by) {
-    union { E value; u32 words[sizeof(E) / 4]; } pun;
+    const int words = (sizeof(E) + 3) / 4;
+    union { E value; u32 word[words]; } pun;
+    pun.word[words - 1] = 0;
     pun.value = x;
 #pragma unroll
-    for (int i = 0; i < sizeof(E) / 4; i++) pun.words[i] = __shfl_down_sync(~0u, pun.words[i], by);
+    for (int i = 0; i < words; i++) pun.word[i] = __shfl_down_sync(~0u, pun.word[i], by);
     return pun.value;
 }
 

@@ -146,7 +146,8 @@ impl Schedule {
             schedule.lanes = count.div_ceil(2 * PER_LANE).next_power_of_two().clamp(1, most);
             schedule.tiles = groups.div_ceil(THREADS / schedule.lanes);
         } else {
-            if reduced.rank == 1 && along == 1 {
+            // A search may walk its axis backwards, which packs do not.
+            if reduced.rank == 1 && reduced.axis(0, 0).1 == 1 {
                 (schedule.packed, access) = (true, pack);
             } else if reduced.rank > 1 {
                 let (aligned, even) = is_even(pack);
