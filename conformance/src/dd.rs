@@ -112,6 +112,9 @@ mod tests {
         assert!((third * Dd::from(3.0) + Dd::from(-1.0)).to_f64().abs() < 1e-31);
         let remainder = Dd { hi: 1.0, lo: f64::EPSILON / 256.0 };
         assert_eq!(remainder + remainder, Dd { hi: 2.0, lo: f64::EPSILON / 128.0 });
+        // What is left of remainders of different size when the rest cancels.
+        let (large, small) = (crate::round::exp2(-54), crate::round::exp2(-110));
+        assert_eq!(Dd { hi: 1.0, lo: large } + Dd { hi: -1.0, lo: small }, Dd { hi: large, lo: small });
         let (infinity, one) = (Dd::from(f64::INFINITY), Dd::from(1.0));
         assert_eq!([infinity + one, infinity * one, infinity.quotient(2.0)].map(Dd::to_f64), [f64::INFINITY; 3]);
         assert!((infinity + -infinity).to_f64().is_nan());

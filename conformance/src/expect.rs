@@ -164,7 +164,8 @@ fn near(dtype: DType, got: f64, expect: &Expect) -> Judgement {
     let rounding = if narrower { ulp(dtype, value) / 2.0 } else { 0.0 };
     let error = (error - rounding).max(0.0);
     let ratio = (error / bound).min(1.0);
-    Judgement { ulps, ratio, loose: error > likely && likely < bound, bounded: !narrower, ..Judgement::EXACT }
+    // The ends of the interval are rounded outwards: an error may exceed a bound that is also what is likely.
+    Judgement { ulps, ratio, loose: likely < bound && error > likely, bounded: !narrower, ..Judgement::EXACT }
 }
 
 fn ulp(dtype: DType, value: Dd) -> f64 {
@@ -240,6 +241,12 @@ mod tests {
         let expect = Expect::ulps(DType::F32, tiny.into(), 4.0);
         assert!(accepted(DType::F32, 0.0, expect) && accepted(DType::F32, 5.0 * tiny, expect));
         assert!(!accepted(DType::F32, -0.0, expect) && !accepted(DType::F32, -tiny, expect));
+        // f16 is computed in f32, whose units count.
+        for (dtype, unit) in [(DType::F64, f64::EPSILON), (DType::F16, f64::from(f32::EPSILON))] {
+            let bound = 12.0 * unit;
+            let near = Expect::Near { value: 5.0.into(), bound, likely: bound, signed: true };
+            assert_eq!(Expect::ulps(dtype, 5.0.into(), 3.0), near);
+        }
         assert_eq!(Expect::ulps(DType::F32, (-0.0).into(), 4.0), Expect::exact(DType::F32, -0.0));
     }
 
@@ -301,5 +308,9 @@ mod tests {
         };
         assert_eq!([loose(1.5 * step), loose(2.0 * step), loose(9.0 * step)], [true, false, false]);
         assert_eq!(near(1.0, 2.0).likely(9.0), near(1.0, 2.0));
+        // 1 is an end of the interval around 1 + 0.45 ULP ± 0.1 ULP.
+        let expect = Expect::near(Dd { hi: 1.0, lo: 0.45 * f64::EPSILON }, 0.1 * f64::EPSILON);
+        let judged = judge(DType::F64, encode_float(DType::F64, 1.0), &expect);
+        assert_eq!((judged.accepted, judged.ratio, judged.loose), (true, 1.0, false));
     }
 }

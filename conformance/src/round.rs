@@ -171,6 +171,7 @@ mod tests {
             assert_eq!(Format::F32.round_int(value.into()), f64::from(value as f32));
             assert_eq!(Format::F64.round_int(value.into()), value as f64);
         }
+        assert_eq!((Format::F64.unit(), Format::F32.unit()), (f64::EPSILON / 2.0, exp2(-24)));
         assert_eq!(exponent(f64::from_bits(1)), -1074);
         for format in [Format::F32, Format::F16, Format::F64] {
             assert!(format.round(f64::INFINITY) == f64::INFINITY && format.round(f64::NAN).is_nan());
