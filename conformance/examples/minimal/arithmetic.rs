@@ -321,18 +321,21 @@ pub(crate) fn random(plan: &Random, index: u64) -> Scalar {
     }
 }
 
-/// The normal quantile, by Newton's method on the smaller tail.
+/// The normal quantile, by bisection on the smaller tail.
 fn quantile(p: f64) -> f64 {
     let (tail, sign) = if p < 0.5 { (p, -1.0) } else { (1.0 - p, 1.0) };
     let root = std::f64::consts::SQRT_2;
-    let mut z = if tail > 0.3 { (0.5 - tail) * 2.5 } else { (-2.0 * tail.ln()).sqrt() };
-    for _ in 0..20 {
-        let density = (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    let (mut low, mut high) = (0.0, 40.0);
+    for _ in 0..100 {
+        let z = f64::midpoint(low, high);
         let excess = if z < 0.5 { 0.5 - tail - cr::erf(z / root) / 2.0 } else { cr::erfc(z / root) / 2.0 - tail };
-        let step = excess / density;
-        z += step / (1.0 + step * z / 2.0).max(0.5);
+        if excess > 0.0 {
+            low = z;
+        } else {
+            high = z;
+        }
     }
-    sign * z
+    sign * low
 }
 
 /// The result of a scan where these values enter.

@@ -74,8 +74,10 @@ fn damage(case: &Case, ran: &[Ran<'_>; 2]) -> Option<Finding> {
 fn values(case: &Case, ran: &[Ran<'_>; 2], limit: usize) -> Option<Finding> {
     let [a, b] = [0, 1].map(|side| HostTensor { bytes: ran[side].bytes.to_vec(), ..case.out.clone() }.view_bits());
     let mut differing: Vec<usize> = (0..a.len()).filter(|&index| a[index] != b[index]).collect();
-    // Which sources meet an element only the whole case says, and searching it takes one pass.
-    let whole = matches!(case.call, Call::Scatter { .. } | Call::Nonzero) || work(case) <= limit;
+    // Which sources meet an element only the whole case says, and a whole row enters each element of a norm: either takes
+    // one pass.
+    let whole =
+        matches!(case.call, Call::Scatter { .. } | Call::Nonzero | Call::Normalize { .. }) || work(case) <= limit;
     let whole = whole.then(|| expect(case));
     if whole.is_none() {
         differing = farthest(case.out.dtype, &a, &b, differing);
