@@ -80,10 +80,10 @@ impl Linear {
         }
     }
 
-    /// Plans `out = activation(x @ weightᵀ + bias)`: `weight` is [outputs, inputs], `bias` [outputs].
+    /// Plans `out = activation(x @ weightᵀ + bias)`: `weight` is \[outputs, inputs\], `bias` \[outputs\].
     ///
     /// # Errors
-    /// `DType` unless all are one float dtype; `Shape` as for [`shape`](Self::shape), for a bias that is not [outputs],
+    /// `DType` unless all are one float dtype; `Shape` as for [`shape`](Self::shape), for a bias that is not \[outputs\],
     /// and when `out` has another shape; `Argument` when `out` overlaps itself.
     pub fn new(
         x: View<'_>,
@@ -139,7 +139,7 @@ impl Linear {
         &self.weight
     }
 
-    /// The layout of the bias, [outputs].
+    /// The layout of the bias, \[outputs\].
     #[must_use]
     pub fn bias(&self) -> Option<&Layout> {
         self.bias.as_ref()

@@ -3,7 +3,7 @@
 //!
 //! A seed is a stream of 2⁶⁴ words of 32 bits. Word w is word w mod 4 of the block that Philox makes of the counter
 //! (⌊w/4⌋ mod 2³², ⌊w/4⌋ / 2³², 0, 0) and the key (seed mod 2³², seed / 2³²). A call takes words from `offset` on, modulo 2⁶⁴:
-//! element i, counted in row-major order, takes words `offset + i·k …`, with k = [`Draw::words`]. So the elements depend
+//! element i, counted in row-major order, takes words `offset + i·k …`, with k = [`Distribution::words`]. So the elements depend
 //! neither on the layout nor on the threads, and n elements are k elements and then n − k at the offset behind them.
 //!
 //! | [`Distribution`] | k | element |

@@ -7,7 +7,7 @@ use crate::operand::{Operand, same_backend};
 use crate::tensor::Tensor;
 
 impl<B: LinearOps + ?Sized> Tensor<B> {
-    /// `activation(self @ weightᵀ + bias)` over the last axis: `weight` is [outputs, inputs], `bias` [outputs].
+    /// `activation(self @ weightᵀ + bias)` over the last axis: `weight` is \[outputs, inputs\], `bias` \[outputs\].
     ///
     /// ```
     /// # fn main() -> congruent::Result<()> {
