@@ -204,7 +204,7 @@ fn errors_before_anything_runs() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(words.iter().all(|word| error.message().contains(word)), "{error}");
     };
-    let (a, long, flags) = (count([2]), count([4]), mask(&count([3]), 2));
+    let (a, long, flags) = (count([2]), i64s(&[0; 4], [4]), mask(&count([3]), 2));
     check(x.i(&f32s(&[0.0], [1])).map(drop), ErrorKind::DType, &["f32", "cast"]);
     check(x.i(&flags).map(drop), ErrorKind::Shape, &["[3]", "axis 0", "[2, 3]"]);
     check(x.i((.., .., &a)).map(drop), ErrorKind::Axis, &["3 indices", "2 axes"]);
