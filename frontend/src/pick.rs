@@ -5,6 +5,8 @@
 //! Σ stride·position, where each product is looked up in a table of the multiples of its stride, so that a position
 //! outside its own axis is found out although the sum may be inside.
 
+use std::sync::Arc;
+
 use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter, ScatterOp};
 use congruent_backend_api::{
     BinaryOps, CompareOps, CopyOps, DType, Error, ErrorKind, IndexOps, Layout, ReduceOps, Result, Shape, View,
@@ -22,7 +24,7 @@ where
     const OP: &str = "i";
     let picked = Picked::new(OP, x, indices)?;
     let part = x.with_layout(picked.part).reshape(picked.merged())?;
-    let positions = picked.positions(part.rank())?;
+    let positions = picked.positions(x.backend(), part.rank())?;
     let shape = Gather::shape(part.shape(), picked.at as isize, positions.shape())?;
     let taken = Tensor::produce(
         x.backend(),
@@ -58,7 +60,7 @@ where
         }
     }
     let source = picked.source(x, value)?;
-    let positions = picked.positions(merged.len())?;
+    let positions = picked.positions(x.backend(), merged.len())?;
     let backend = x.backend().clone();
     x.modify(
         |out| {
@@ -120,8 +122,10 @@ struct Picked<B: CopyOps + ?Sized> {
     /// Where those axes are, and how many each tensor has.
     at: usize,
     widths: Vec<usize>,
-    /// Positions on those axes as one.
-    flat: Tensor<B>,
+    /// The positions that each tensor names, on its axes as one of this size.
+    tensors: Vec<(Tensor<B>, usize)>,
+    /// The shape to which the positions broadcast.
+    named: Shape,
 }
 
 impl<B: IndexOps + BinaryOps + CompareOps + CopyOps + ReduceOps + ?Sized> Picked<B> {
@@ -142,10 +146,13 @@ impl<B: IndexOps + BinaryOps + CompareOps + CopyOps + ReduceOps + ?Sized> Picked
         for (picker, &axis) in pickers.iter().zip(&axes) {
             tensors.push(positions(op, picker.tensor, part.shape(), axis)?);
         }
-        let sizes: Vec<usize> =
-            axes.iter().zip(&widths).map(|(&axis, &width)| part.shape()[axis..axis + width].iter().product()).collect();
+        let shapes: Vec<&[usize]> = tensors.iter().map(Tensor::shape).collect();
+        let named = Shape::broadcast(op, &shapes)?;
+        let sizes =
+            axes.iter().zip(&widths).map(|(&axis, &width)| part.shape()[axis..axis + width].iter().product::<usize>());
+        let tensors = tensors.into_iter().zip(sizes).collect();
         let at = if scattered(indices) { 0 } else { axes.first().copied().unwrap_or(0) };
-        let mut picked = Self { part, at, widths, flat: merge(x, &tensors, &sizes)? };
+        let mut picked = Self { part, at, widths, tensors, named };
         picked.part = arrange(&part, &picked.axes(&axes), at)?;
         Ok(picked)
     }
@@ -166,21 +173,22 @@ impl<B: IndexOps + BinaryOps + CompareOps + CopyOps + ReduceOps + ?Sized> Picked
     /// The shape of what is named.
     fn shape(&self) -> Vec<usize> {
         let mut shape = self.merged();
-        shape.splice(self.at..=self.at, self.flat.shape().iter().copied());
+        shape.splice(self.at..=self.at, self.named.iter().copied());
         shape
     }
 
-    /// The positions as an index that broadcasts along the other axes.
-    fn positions(&self, rank: usize) -> Result<Tensor<B>> {
+    /// The positions as an index that broadcasts along the other axes. What they are is looked up here, after all shapes
+    /// were checked.
+    fn positions(&self, backend: &Arc<B>, rank: usize) -> Result<Tensor<B>> {
         let mut shape = vec![1; rank];
-        shape[self.at] = self.flat.count();
-        self.flat.reshape(shape)
+        shape[self.at] = self.named.count();
+        merge(backend, &self.tensors)?.expand(&*self.named)?.reshape(shape)
     }
 
     /// The value in the shape of the merged part, with as many positions as are named.
     fn source(&self, x: &Tensor<B>, value: Operand<'_, B>) -> Result<Tensor<B>> {
         let mut shape = self.merged();
-        shape[self.at] = self.flat.count();
+        shape[self.at] = self.named.count();
         source(x, value, &self.shape())?.reshape(shape)
     }
 }
@@ -238,25 +246,25 @@ where
 }
 
 /// Positions on several axes as positions on all of them merged.
-fn merge<B>(x: &Tensor<B>, tensors: &[Tensor<B>], sizes: &[usize]) -> Result<Tensor<B>>
+fn merge<B>(backend: &Arc<B>, tensors: &[(Tensor<B>, usize)]) -> Result<Tensor<B>>
 where
     B: IndexOps + BinaryOps + CopyOps + ?Sized,
 {
-    if let [tensor] = tensors {
+    if let [(tensor, _)] = tensors {
         return Ok(tensor.clone());
     }
-    let mut flat = Tensor::zeros(x.backend(), [], DType::I64)?;
+    let mut flat = Tensor::zeros(backend, [], DType::I64)?;
     let mut stride = 1;
-    for (tensor, &size) in tensors.iter().zip(sizes).rev() {
+    for &(ref tensor, size) in tensors.iter().rev() {
         // `Shape` keeps products of sizes in the range of i64; of an axis without positions every one is outside.
-        let table = Tensor::arange_step(x.backend(), 0, size as i64 * stride, stride.max(1), DType::I64)?;
+        let table = Tensor::arange_step(backend, 0, size as i64 * stride, stride.max(1), DType::I64)?;
         let index = tensor.flatten()?;
         let products = Tensor::produce(
-            x.backend(),
+            backend,
             DType::I64,
             *index.layout().shape(),
             |out| Gather::new(table.view(), 0, index.view(), out),
-            |plan, out| x.backend().gather(plan, table.storage(), index.storage(), out),
+            |plan, out| backend.gather(plan, table.storage(), index.storage(), out),
         )?;
         flat = flat.add(&products.reshape(tensor.shape())?)?;
         stride *= size as i64;

@@ -204,19 +204,22 @@ fn errors_before_anything_runs() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(words.iter().all(|word| error.message().contains(word)), "{error}");
     };
-    let (a, long, flags) = (count([2]), i64s(&[0; 4], [4]), mask(&count([3]), 2));
+    // What runs would find the last position of `long` outside its axis.
+    let (a, long, flags) = (count([2]), count([4]), mask(&count([3]), 2));
     check(x.i(&f32s(&[0.0], [1])).map(drop), ErrorKind::DType, &["f32", "cast"]);
     check(x.i(&flags).map(drop), ErrorKind::Shape, &["[3]", "axis 0", "[2, 3]"]);
     check(x.i((.., .., &a)).map(drop), ErrorKind::Axis, &["3 indices", "2 axes"]);
     check(x.i((&a, &long)).map(drop), ErrorKind::Shape, &["[2]", "[4]"]);
     check(x.assign(&flags, 1), ErrorKind::Shape, &["[3]", "[2, 3]"]);
     check(x.assign(&a, &long), ErrorKind::Shape, &["[4]", "[2, 3]"]);
+    check(x.assign((&long, &long), &count([3])), ErrorKind::Shape, &["[3]", "[4]"]);
     check(x.assign(&a, 0.5), ErrorKind::DType, &["0.5", "i64"]);
     check(x.assign(&a, congruent::Operand::Output), ErrorKind::Argument, &["clone"]);
     let apart = Tensor::from_slice(&Arc::new(Cpu::new()), &[0_i64], [1]).unwrap();
     let other = Tensor::from_slice(&Arc::new(Cpu::new()), &[0_i64], [1]).unwrap();
     check(apart.i(&other).map(drop), ErrorKind::Argument, &["to_backend"]);
     assert_eq!(x.to_vec::<i64>().unwrap(), [0, 1, 2, 3, 4, 5]);
+    assert!(x.synchronize().is_ok());
 }
 
 #[test]
