@@ -47,7 +47,7 @@ const FAMILIES: [(&str, &str); 12] = [
     ("sort", include_str!("ops/sort.cu")),
     ("matmul", include_str!("ops/matmul.cu")),
     ("norm", include_str!("ops/norm.cu")),
-    ("index", include_str!("ops/index.cu")),
+    ("index", concat!(include_str!("ops/index.cu"), include_str!("ops/grouping.cuh"))),
     ("attention", include_str!("ops/attention.cu")),
 ];
 

@@ -77,6 +77,7 @@ mod fork;
 pub mod kernels;
 mod launch;
 mod memory;
+mod nest;
 mod ops;
 mod peer;
 mod pinned;

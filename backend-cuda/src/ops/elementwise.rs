@@ -5,7 +5,8 @@ use congruent_backend_api::{DType, Elementwise, MAX_RANK, Op, Operand, Result, S
 use super::scalar_bits;
 use crate::device::Cuda;
 use crate::kernels::Kernel;
-use crate::launch::{DeviceNest, DeviceSource, ElementwiseParameter, Mode, Path, SharedMemory, THREADS};
+use crate::launch::{DeviceSource, ElementwiseParameter, Path, SharedMemory, THREADS};
+use crate::nest::{DeviceNest, Mode};
 use crate::storage::{CudaStorage, DevicePointer};
 
 /// What an elementwise kernel takes beside the operands of its plan.

@@ -5,7 +5,8 @@ use congruent_backend_api::{DType, IndexOps, Nest, Op, Result};
 
 use crate::device::Cuda;
 use crate::kernels::{Kernel, Pass};
-use crate::launch::{DeviceNest, GatherParameter, MaskParameter, OffsetsParameter, THREADS};
+use crate::launch::{GatherParameter, MaskParameter, OffsetsParameter, THREADS};
+use crate::nest::DeviceNest;
 use crate::storage::{CudaStorage, DevicePointer};
 
 #[deny(clippy::missing_trait_methods, reason = "a default would be a performance bug")]

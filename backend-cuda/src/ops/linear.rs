@@ -1,8 +1,8 @@
 //! Linear layers: the product by a library, the rest by one elementwise kernel, `linear` in `matmul.cu`.
 //!
 //! cuBLASLt can add a bias while it writes the product. In half precision many of its kernels round the product first, and
-//! then again (seen on an H200), so that is for f32 and f64. Its activations are not those of the contract: relu drops NaN,
-//! and gelu, the approximation by tanh, loses the digits of small results. Every other layer has its sums in f32 or f64 (of
+//! then again (seen on an H200), so that is for f32 and f64. Its activations are not used: nothing promises that its relu
+//! keeps NaN, or its gelu, the approximation by tanh, the digits of small results. Every other layer has its sums in f32 or f64 (of
 //! these two in the output itself) and one pass over them.
 
 use congruent_backend_api::ops::binary::{Binary, BinaryOp};
@@ -13,7 +13,7 @@ use super::matmul::Product;
 use super::scalar_bits;
 use crate::device::Cuda;
 use crate::kernels::Kernel;
-use crate::launch::DeviceNest;
+use crate::nest::DeviceNest;
 use crate::storage::{CudaStorage, DevicePointer};
 
 #[deny(clippy::missing_trait_methods, reason = "a default would be a performance bug")]

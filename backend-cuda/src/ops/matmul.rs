@@ -17,7 +17,8 @@ use super::scalar_bits;
 use crate::blas::{BlasMatrix, Gemm};
 use crate::device::Cuda;
 use crate::kernels::Kernel;
-use crate::launch::{DeviceNest, MatmulParameter};
+use crate::launch::MatmulParameter;
+use crate::nest::DeviceNest;
 use crate::storage::{CudaStorage, DevicePointer};
 
 #[deny(clippy::missing_trait_methods, reason = "a default would be a performance bug")]

@@ -7,7 +7,8 @@ use congruent_backend_api::{NormOps, Result};
 
 use crate::device::Cuda;
 use crate::kernels::Kernel;
-use crate::launch::{DeviceNest, NormalizeParameter, THREADS};
+use crate::launch::{NormalizeParameter, THREADS};
+use crate::nest::DeviceNest;
 use crate::storage::{CudaStorage, DevicePointer};
 
 /// Elements of a row that a lane holds in registers, `PER_LANE` in `norm.cu`.

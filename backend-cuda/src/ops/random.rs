@@ -5,7 +5,8 @@ use congruent_backend_api::{Op, RandomOps, Result};
 
 use crate::device::Cuda;
 use crate::kernels::Kernel;
-use crate::launch::{DeviceNest, RandomParameter, THREADS};
+use crate::launch::{RandomParameter, THREADS};
+use crate::nest::DeviceNest;
 use crate::storage::CudaStorage;
 
 #[deny(clippy::missing_trait_methods, reason = "a default would be a performance bug")]

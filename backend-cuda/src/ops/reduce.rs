@@ -6,7 +6,8 @@ use congruent_backend_api::{DType, Op, ReduceOps, Result};
 
 use crate::device::Cuda;
 use crate::kernels::{Kernel, Pass};
-use crate::launch::{DeviceNest, ReduceParameter, SharedMemory, THREADS};
+use crate::launch::{ReduceParameter, SharedMemory, THREADS};
+use crate::nest::DeviceNest;
 use crate::storage::{CudaStorage, DevicePointer};
 
 /// No accumulator in `reduce.cu` is larger.

@@ -5,7 +5,8 @@ use congruent_backend_api::{DType, Op, Result, ScanOps};
 
 use crate::device::Cuda;
 use crate::kernels::{Kernel, Pass};
-use crate::launch::{DeviceNest, ScanParameter, THREADS};
+use crate::launch::{ScanParameter, THREADS};
+use crate::nest::DeviceNest;
 use crate::storage::{CudaStorage, DevicePointer};
 
 /// No carry in `scan.cu` is larger.

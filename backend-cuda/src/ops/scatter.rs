@@ -10,7 +10,8 @@ use congruent_backend_api::{DType, Op, Result};
 use super::index::{NONE, index_type, strides};
 use crate::device::Cuda;
 use crate::kernels::{Kernel, Pass, has_atomics};
-use crate::launch::{DeviceNest, ScatterParameter, THREADS};
+use crate::launch::{ScatterParameter, THREADS};
+use crate::nest::DeviceNest;
 use crate::storage::CudaStorage;
 
 /// No accumulator in `index.cu` is larger.

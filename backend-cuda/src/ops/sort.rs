@@ -5,7 +5,8 @@ use congruent_backend_api::{DType, Op, Result, SortOps};
 
 use crate::device::Cuda;
 use crate::kernels::{Kernel, Pass};
-use crate::launch::{DeviceNest, SearchParameter, SharedMemory, SortParameter, THREADS};
+use crate::launch::{SearchParameter, SharedMemory, SortParameter, THREADS};
+use crate::nest::DeviceNest;
 use crate::storage::{CudaStorage, DevicePointer};
 
 /// `TILE`, `SELECTED`, `DIGITS` and `ROW_THREADS` of `sort.cu`.

@@ -23,6 +23,7 @@ mod call;
 mod conv;
 mod hint;
 mod list;
+mod norm;
 mod ops;
 mod score;
 
