@@ -14,6 +14,7 @@ mod compare;
 mod conv;
 mod copy;
 mod cost;
+mod curand;
 mod custom;
 mod fault;
 mod index;

@@ -17,6 +17,7 @@ mod product;
 mod random;
 mod rearrange;
 mod reduce;
+mod sample;
 mod scan;
 mod sort;
 mod statistic;

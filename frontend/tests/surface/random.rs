@@ -67,3 +67,69 @@ fn dropout_scales_what_it_keeps() -> Result<()> {
     assert_eq!(x.dropout(1.0, &Generator::new(5)).unwrap_err().kind(), ErrorKind::Argument);
     Ok(())
 }
+
+#[test]
+fn positions_are_drawn_by_weight() -> Result<()> {
+    let device = backend("cpu")?;
+    let weights = Tensor::from_slice(&device, &[1_f32, 0.0, 2.0, 5.0, 0.0, 8.0, 0.0, 0.0], [2, 4])?;
+    let drawn = weights.multinomial(8000, true, &Generator::new(11))?;
+    assert_eq!(drawn.shape(), [2, 8000]);
+    let counts = |row: &[i64]| [0, 1, 2, 3].map(|position| row.iter().filter(|&&x| x == position).count());
+    let drawn = drawn.to_vec::<i64>()?;
+    let (first, second) = (counts(&drawn[..8000]), counts(&drawn[8000..]));
+    for (count, expected) in first.into_iter().zip([1000_usize, 0, 2000, 5000]) {
+        // Five standard deviations.
+        assert!(count.abs_diff(expected) <= 5 * expected.isqrt(), "{first:?}");
+    }
+    assert_eq!(second, [0, 8000, 0, 0]);
+    // Weights of any dtype and layout, down to the least: 2⁻¹⁴⁹ beside 1 can be drawn, and hardly is.
+    let whole = Tensor::from_slice(&device, &[5_u8, 9, 2, 9, 0, 9, 1, 9], [4, 2])?.t()?.narrow(0, 0, 1)?;
+    let same = whole.multinomial(8000, true, &Generator::new(11))?.flip([1])?.flip([1])?.to_vec::<i64>()?;
+    assert_eq!(counts(&same)[2], 0);
+    let tiny = Tensor::from_slice(&device, &[f32::from_bits(1), 1.0], [2])?;
+    assert_eq!(tiny.multinomial(1000, true, &Generator::new(1))?.to_vec::<i64>()?, [1; 1000]);
+    Ok(())
+}
+
+#[test]
+fn positions_drawn_without_replacement_come_once() -> Result<()> {
+    let device = backend("cpu")?;
+    let weights = Tensor::from_slice(&device, &[3.0, 0.0, 1.0, 1.0], [4])?.expand([3000, 4])?;
+    let drawn = weights.multinomial(3, false, &Generator::new(2))?.to_vec::<i64>()?;
+    let mut first = 0_usize;
+    for row in drawn.chunks_exact(3) {
+        let mut sorted = row.to_vec();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [0, 2, 3]);
+        first += usize::from(row[0] == 0);
+    }
+    assert!(first.abs_diff(1800) < 5 * 27, "{first}");
+    Ok(())
+}
+
+#[test]
+fn weights_that_are_none_are_refused() -> Result<()> {
+    let device = backend("cpu")?;
+    let generator = Generator::new(2);
+    let refused = |weights: &[f64], count, replacement| -> Result<String> {
+        let weights = Tensor::from_slice(&device, weights, [1, weights.len()])?;
+        let error = weights.multinomial(count, replacement, &generator).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        Ok(error.to_string())
+    };
+    for bad in [[1.0, -1.0], [f64::NAN, 1.0], [f64::INFINITY, 1.0]] {
+        assert!(refused(&bad, 1, true)?.contains("finite and not negative"));
+    }
+    assert!(refused(&[0.0, -0.0], 1, true)?.contains("needs a positive weight"));
+    assert!(refused(&[], 1, true)?.contains("needs a positive weight"));
+    assert!(refused(&[1.0, 0.0], 2, false)?.contains("1 positive weights"));
+    assert_eq!(
+        Tensor::ones(&device, [], DType::F32)?.multinomial(1, true, &generator).unwrap_err().kind(),
+        ErrorKind::Axis
+    );
+    assert_eq!(generator.offset(), 0);
+    let none = Tensor::ones(&device, [0, 3], DType::F32)?.multinomial(2, true, &generator)?;
+    assert_eq!(none.shape(), [0, 2]);
+    assert_eq!(Tensor::ones(&device, [2, 3], DType::F32)?.multinomial(0, false, &generator)?.shape(), [2, 0]);
+    Ok(())
+}
