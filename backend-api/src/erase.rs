@@ -15,6 +15,7 @@ use crate::ops::index::{Gather, IndexOps, Nonzero, Scatter};
 use crate::ops::linear::{Linear, LinearOps};
 use crate::ops::matmul::{Matmul, MatmulOps};
 use crate::ops::norm::{NormOps, Normalize};
+use crate::ops::pool::{Pool, PoolOps};
 use crate::ops::random::{Random, RandomOps};
 use crate::ops::reduce::{ArgReduce, Reduce, ReduceOps};
 use crate::ops::scan::{Scan, ScanOps};
@@ -292,6 +293,13 @@ impl<B: AttentionOps> AttentionOps for Erase<B> {
 impl<B: ConvOps> ConvOps for Erase<B> {
     fn conv(&self, plan: &Conv, a: &Erased, b: &Erased, bias: Option<&Erased>, out: &mut Erased) -> Result<()> {
         self.0.conv(plan, self.inner(a)?, self.inner(b)?, self.optional(bias)?, self.inner_mut(out)?)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "a provided method that is not forwarded would lose its override")]
+impl<B: PoolOps> PoolOps for Erase<B> {
+    fn pool(&self, plan: &Pool, input: &Erased, indices: Option<&Erased>, out: &mut Erased) -> Result<()> {
+        self.0.pool(plan, self.inner(input)?, self.optional(indices)?, self.inner_mut(out)?)
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! A [`Backend`] owns [`Storage`] and implements op families: [`UnaryOps`], [`BinaryOps`], [`CompareOps`],
 //! [`CopyOps`], [`ReduceOps`], [`StatisticOps`], [`ScanOps`], [`SortOps`], [`RandomOps`], [`MatmulOps`],
-//! [`LinearOps`], [`NormOps`], [`IndexOps`], [`ConvOps`], [`AttentionOps`]; [`AllOps`] is all of them. A call is
+//! [`LinearOps`], [`NormOps`], [`IndexOps`], [`ConvOps`], [`PoolOps`], [`AttentionOps`]; [`AllOps`] is all of them. A call is
 //! validated once, by the constructor of its plan (for example [`Reduce`](ops::reduce::Reduce)), which infers shapes, checks
 //! dtypes and brings the loops into [canonical form](Nest). A backend only executes plans: it never returns a shape error.
 //! What it does check, with the plan's `check`, is that the storages it is handed are those the plan was made for.
@@ -40,6 +40,8 @@
 //!   at most 1.13 times as much as x.
 //! - Each element of a [convolution](ops::conv) or of its gradients is within the bound of `matmul` over its terms, with
 //!   β = 1 and the bias for c. Padding is zeros that enter as terms; `conv_transpose` has no terms but those that a tap reaches.
+//! - An average over a window of n elements is within γₙ of their magnitudes over the divisor, in any order; an element of the
+//!   gradient of a [pooling](ops::pool) to which n windows contribute is within γₙ of what they contribute.
 //! - `var std logsumexp norm` are computed as their [composition](ops::statistic) is, without overflow in between.
 //! - Softmax and the norms, and their gradients, are computed step by step [as written](ops::norm), in f32 for f16 and
 //!   bf16 and rounded once; each step rounds as it does on its own, sums within [`summation_depth`](ops::reduce::summation_depth),
@@ -68,6 +70,7 @@
 //! # Order
 //!
 //! - `maximum minimum max min clamp relu` return NaN if an operand is NaN, and take −0 as less than +0.
+//! - `max_pool` is the `max` of each window, `argmax_pool` its `argmax`; padding is never the greatest element.
 //! - `argmax` and `argmin` return the first NaN if there is one, else the first extreme; −0 equals +0 there.
 //! - `cummax` and `cummin` are NaN from the first NaN on.
 //! - `sort argsort topk searchsorted` place NaN above +∞ (so it is first in descending order), and −0 equals +0. Sorting is
@@ -100,6 +103,7 @@
 //! - An index is i64, i32, u32 or u8, of any layout. Index values are data: one that is negative or not less than its axis
 //!   reads 0, or writes nothing, and is [`ErrorKind::IndexOutOfRange`] from the next synchronising call.
 //! - Where several sources of a scatter name one element, the last in row-major order is kept; sums take all of them.
+//! - A position given to `max_pool_grad` that is no element of its window adds nothing, and is no error.
 //! - Negative indices count from the end only where the program gives them (slices, `select`), never in index tensors.
 //!
 //! # Random numbers
@@ -155,6 +159,7 @@ pub use ops::index::IndexOps;
 pub use ops::linear::LinearOps;
 pub use ops::matmul::MatmulOps;
 pub use ops::norm::NormOps;
+pub use ops::pool::PoolOps;
 pub use ops::random::RandomOps;
 pub use ops::reduce::ReduceOps;
 pub use ops::scan::ScanOps;

@@ -11,6 +11,7 @@ use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
 use congruent_backend_api::ops::index::ScatterOp;
 use congruent_backend_api::ops::norm::NormalizeOp;
+use congruent_backend_api::ops::pool::PoolOp;
 use congruent_backend_api::ops::random::RandomOp;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
 use congruent_backend_api::ops::scan::ScanOp;
@@ -36,7 +37,7 @@ pub struct KernelModule {
 }
 
 /// Family names and sources, in the order of [`KernelModule::family`].
-const FAMILIES: [(&str, &str); 12] = [
+const FAMILIES: [(&str, &str); 13] = [
     ("unary", include_str!("ops/unary.cu")),
     ("binary", include_str!("ops/binary.cu")),
     ("compare", include_str!("ops/compare.cu")),
@@ -49,6 +50,7 @@ const FAMILIES: [(&str, &str); 12] = [
     ("norm", include_str!("ops/norm.cu")),
     ("index", concat!(include_str!("ops/index.cu"), include_str!("ops/grouping.cuh"))),
     ("attention", include_str!("ops/attention.cu")),
+    ("pool", include_str!("ops/pool.cu")),
 ];
 
 impl KernelModule {
@@ -238,7 +240,8 @@ const RANDOM: usize = SORT + SortOp::ALL.len();
 const REST: usize = RANDOM + RandomOp::ALL.len();
 const NORMALIZE: usize = REST + 11;
 const ATTENTION: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
-const OPS: usize = ATTENTION + 1;
+const POOL: usize = ATTENTION + 1;
+const OPS: usize = POOL + PoolOp::ALL.len();
 
 /// A different number below `OPS` for each op that has a kernel.
 fn op_index(op: Op) -> usize {
@@ -254,6 +257,7 @@ fn op_index(op: Op) -> usize {
         Op::Sort(op) => SORT + op as usize,
         Op::Random(op) => RANDOM + op as usize,
         Op::Attention => ATTENTION,
+        Op::Pool(op) => POOL + op as usize,
         Op::Clamp => REST,
         Op::Copy => REST + 1,
         Op::Fill => REST + 2,

@@ -5,6 +5,7 @@
 
 use std::ffi::c_void;
 
+use congruent_backend_api::ops::pool::Windows;
 use congruent_backend_api::{Error, ErrorKind, Result};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUfunction_attribute;
@@ -211,6 +212,49 @@ pub(crate) struct AttentionParameter {
 }
 
 impl Parameter for AttentionParameter {}
+
+/// `Windows` of `pool.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct WindowsParameter {
+    size: i64,
+    kernel: i64,
+    stride: i64,
+    dilation: i64,
+    before: i64,
+    after: i64,
+    count: i64,
+}
+
+impl From<Windows> for WindowsParameter {
+    fn from(axis: Windows) -> Self {
+        Self {
+            size: axis.size as i64,
+            kernel: axis.kernel as i64,
+            stride: axis.stride as i64,
+            dilation: axis.dilation as i64,
+            before: axis.before as i64,
+            after: axis.after as i64,
+            count: axis.count as i64,
+        }
+    }
+}
+
+/// `Pool` of `pool.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct PoolParameter {
+    pub(crate) nest: DeviceNest<3>,
+    pub(crate) out: DevicePointer,
+    pub(crate) input: DevicePointer,
+    pub(crate) positions: DevicePointer,
+    pub(crate) windows: [WindowsParameter; 3],
+    pub(crate) divisor: i64,
+    pub(crate) counted: u32,
+    pub(crate) narrow: u32,
+}
+
+impl Parameter for PoolParameter {}
 
 /// `Normalize` of `norm.cu`.
 #[derive(Clone, Copy, Debug)]

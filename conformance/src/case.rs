@@ -11,6 +11,7 @@ use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter, ScatterOp};
 use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::{Normalize, NormalizeOp};
+use congruent_backend_api::ops::pool::{Pool, PoolOp, PoolOptions};
 use congruent_backend_api::ops::random::{Distribution, Random};
 use congruent_backend_api::ops::reduce::{ArgReduce, ArgReduceOp, Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::{Scan, ScanOp, ScanRange};
@@ -86,6 +87,13 @@ pub enum Call {
     },
     /// The positions of true elements.
     Nonzero,
+    /// A pooling, or a gradient of one; a second input is the positions of maxima.
+    Pool {
+        /// Which.
+        op: PoolOp,
+        /// How the window moves.
+        options: PoolOptions,
+    },
     /// Random elements.
     Random {
         /// Of which kind.
@@ -200,6 +208,7 @@ impl Case {
             Call::Normalize { op, gradient: false, .. } => Op::Normalize(*op),
             Call::Normalize { op, .. } => Op::NormalizeGrad(*op),
             Call::Nonzero => Op::Nonzero,
+            Call::Pool { op, .. } => Op::Pool(*op),
             Call::Random { distribution, .. } => Op::Random(distribution.op()),
             Call::Reduce { op, .. } => Op::Reduce(*op),
             Call::Scan { op, .. } => Op::Scan(*op),
@@ -334,6 +343,11 @@ impl Case {
                 let plan = Conv::new(*op, view(0)?, view(1)?, bias, options, out_view)?;
                 let bias = if bias.is_some() { Some(required(2)?) } else { None };
                 backend.conv(&plan, required(0)?, required(1)?, bias, out)
+            }
+            Call::Pool { op, options } => {
+                let indices = (self.inputs.len() > 1).then(|| view(1)).transpose()?;
+                let plan = Pool::new(*op, view(0)?, indices, options, out_view)?;
+                backend.pool(&plan, required(0)?, storages.get(1).copied().flatten(), out)
             }
             Call::Linear { activation } => {
                 let bias = if self.inputs.len() > 2 { Some(view(2)?) } else { None };

@@ -24,6 +24,7 @@ use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::Normalize;
+use congruent_backend_api::ops::pool::Pool;
 use congruent_backend_api::ops::random::Random;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::Scan;
@@ -32,7 +33,7 @@ use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
     AttentionOps, Backend, BinaryOps, CompareOps, ConvOps, CopyOps, DType, Error, IndexOps, LinearOps, MatmulOps,
-    NormOps, Op, RandomOps, ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
+    NormOps, Op, PoolOps, RandomOps, ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
 };
 
 /// A view of a backend as one that has a family; `None` when it has not.
@@ -57,6 +58,7 @@ pub struct Partial<B: Backend> {
     index: Family<B, dyn IndexOps<Storage = B::Storage>>,
     attention: Family<B, dyn AttentionOps<Storage = B::Storage>>,
     conv: Family<B, dyn ConvOps<Storage = B::Storage>>,
+    pool: Family<B, dyn PoolOps<Storage = B::Storage>>,
 }
 
 impl<B: Backend> Partial<B> {
@@ -80,6 +82,7 @@ impl<B: Backend> Partial<B> {
             index: None,
             attention: None,
             conv: None,
+            pool: None,
         }
     }
 
@@ -218,6 +221,15 @@ impl<B: Backend> Partial<B> {
         Self { conv: Some(|backend| backend), ..self }
     }
 
+    /// It has the poolings and their gradients.
+    #[must_use]
+    pub fn pool(self) -> Self
+    where
+        B: PoolOps,
+    {
+        Self { pool: Some(|backend| backend), ..self }
+    }
+
     fn has<F: ?Sized>(&self, family: Family<B, F>, op: Op, dtype: DType) -> Result<&F> {
         let family = family.ok_or_else(|| Error::unsupported(self.name(), op.name(), dtype))?;
         Ok(family(&self.backend))
@@ -248,6 +260,7 @@ impl<B: Backend> Backend for Partial<B> {
             Op::Normalize(_) | Op::NormalizeGrad(_) => self.norm.is_some(),
             Op::Gather | Op::Scatter(_) | Op::Nonzero => self.index.is_some(),
             Op::Conv(_) => self.conv.is_some(),
+            Op::Pool(_) => self.pool.is_some(),
         };
         has && self.backend.supports(op, dtype)
     }
@@ -454,5 +467,12 @@ impl<B: Backend> ConvOps for Partial<B> {
         out: &mut B::Storage,
     ) -> Result<()> {
         self.has(self.conv, Op::Conv(plan.op()), plan.dtype())?.conv(plan, a, b, bias, out)
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "the composition would hide the backend's own pooling")]
+impl<B: Backend> PoolOps for Partial<B> {
+    fn pool(&self, plan: &Pool, input: &B::Storage, indices: Option<&B::Storage>, out: &mut B::Storage) -> Result<()> {
+        self.has(self.pool, Op::Pool(plan.op()), plan.dtype())?.pool(plan, input, indices, out)
     }
 }

@@ -96,8 +96,8 @@ pub use congruent_backend_api as api;
 pub use congruent_backend_api::erase::AnyBackend;
 pub use congruent_backend_api::{
     AllOps, Backend, BinaryOps, CompareOps, ConvOps, CopyOps, DType, Element, Error, ErrorKind, IndexOps, Layout,
-    LinearOps, MatmulOps, RandomOps, ReduceOps, Result, Scalar, ScanOps, Shape, Slice, SortOps, StatisticOps, UnaryOps,
-    bf16, f16,
+    LinearOps, MatmulOps, PoolOps, RandomOps, ReduceOps, Result, Scalar, ScanOps, Shape, Slice, SortOps, StatisticOps,
+    UnaryOps, bf16, f16,
 };
 pub use device::*;
 pub use index::{Index, Indices, IntoSlice, Position, Subscript, step};

@@ -9,6 +9,7 @@ pub mod index;
 pub mod linear;
 pub mod matmul;
 pub mod norm;
+pub mod pool;
 pub mod random;
 pub mod reduce;
 pub mod scan;
@@ -26,6 +27,7 @@ use index::{IndexOps, ScatterOp};
 use linear::LinearOps;
 use matmul::MatmulOps;
 use norm::{NormOps, NormalizeOp};
+use pool::{PoolOp, PoolOps};
 use random::{RandomOp, RandomOps};
 use reduce::{ArgReduceOp, ReduceOp, ReduceOps};
 use scan::{ScanOp, ScanOps};
@@ -50,6 +52,7 @@ pub trait AllOps:
     + IndexOps
     + AttentionOps
     + ConvOps
+    + PoolOps
 {
 }
 
@@ -68,6 +71,7 @@ impl<B> AllOps for B where
         + NormOps
         + AttentionOps
         + ConvOps
+        + PoolOps
         + IndexOps
         + ?Sized
 {
@@ -106,6 +110,8 @@ pub enum Op {
     NormalizeGrad(NormalizeOp),
     /// The positions of true elements.
     Nonzero,
+    /// `max_pool avg_pool …`, about which backends are asked with the dtype of the input.
+    Pool(PoolOp),
     /// `uniform normal randint …`, about which backends are asked with the dtype of the result.
     Random(RandomOp),
     /// `sum prod max …`
@@ -146,6 +152,7 @@ impl Op {
             Self::Normalize(op) => op.name(),
             Self::NormalizeGrad(op) => op.grad_name(),
             Self::Nonzero => "nonzero",
+            Self::Pool(op) => op.name(),
             Self::Random(op) => op.name(),
             Self::Reduce(op) => op.name(),
             Self::Scan(op) => op.name(),
@@ -175,6 +182,7 @@ impl Op {
             Self::Normalize(_) | Self::NormalizeGrad(_) => "norm",
             Self::Gather | Self::Scatter(_) | Self::Nonzero => "index",
             Self::Conv(_) => "conv",
+            Self::Pool(_) => "pool",
         }
     }
 
@@ -185,6 +193,7 @@ impl Op {
             Self::Binary(op) => op.accepts(dtype),
             Self::Compare(op) => op.accepts(dtype),
             Self::Nonzero => dtype == DType::Bool,
+            Self::Pool(op) => op.accepts(dtype),
             Self::Random(op) => op.accepts(dtype),
             Self::Reduce(op) => op.accepts(dtype),
             Self::Scan(op) => op.accepts(dtype),
@@ -227,5 +236,6 @@ impl Op {
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::NormalizeGrad(op)))
             .chain([Self::Attention])
             .chain(ConvOp::ALL.iter().map(|&op| Self::Conv(op)))
+            .chain(PoolOp::ALL.iter().map(|&op| Self::Pool(op)))
     }
 }

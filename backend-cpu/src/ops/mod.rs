@@ -12,6 +12,7 @@ mod linear;
 mod matmul;
 mod norm;
 mod order;
+mod pool;
 mod random;
 mod reduce;
 mod scan;

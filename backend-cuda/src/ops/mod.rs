@@ -10,6 +10,7 @@ mod index;
 mod linear;
 mod matmul;
 mod norm;
+mod pool;
 mod random;
 mod reduce;
 mod scan;

@@ -22,6 +22,7 @@ mod library;
 mod linear;
 mod matmul;
 mod memory;
+mod pool;
 mod random;
 mod reduce;
 mod scan;

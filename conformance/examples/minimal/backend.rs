@@ -16,8 +16,8 @@ use congruent_backend_api::ops::statistic::StatisticOps;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
     AttentionOps, Backend, BinaryOps, CompareOps, ConvOps, CopyOps, DType, Elementwise, Error, ErrorKind, IndexOps,
-    LinearOps, MatmulOps, Nest, NormOps, Op, Operand, RandomOps, ReduceOps, Result, Scalar, ScanOps, SortOps, Storage,
-    UnaryOps, check_transfer,
+    LinearOps, MatmulOps, Nest, NormOps, Op, Operand, PoolOps, RandomOps, ReduceOps, Result, Scalar, ScanOps, SortOps,
+    Storage, UnaryOps, check_transfer,
 };
 
 use crate::arithmetic::{
@@ -296,6 +296,8 @@ impl StatisticOps for Minimal {}
 impl LinearOps for Minimal {}
 
 impl ConvOps for Minimal {}
+
+impl PoolOps for Minimal {}
 
 impl SortOps for Minimal {
     fn sort(&self, plan: &Sort, x: &Memory, out: &mut Memory) -> Result<()> {

@@ -95,7 +95,7 @@ impl Faulty {
                 })
             }
             Kind::Special(Special::LostCall) if self.queued.fetch_add(1, Ordering::Relaxed) == 64 => Ok(()),
-            Kind::Special(_) | Kind::Taps(_) => run(out),
+            Kind::Special(_) | Kind::Taps(_) | Kind::Windows(_) => run(out),
         }
     }
 
@@ -313,7 +313,7 @@ pub(super) fn source(operand: Operand, layout: &Layout) -> Source<'_> {
 }
 
 /// The bits of a value in a dtype: floats are rounded, integers wrap.
-fn encode(dtype: DType, value: Scalar) -> u64 {
+pub(super) fn encode(dtype: DType, value: Scalar) -> u64 {
     match value {
         Scalar::Float(value) => encode_float(dtype, value),
         Scalar::Int(value) if dtype.is_float() => encode_float(dtype, value as f64),

@@ -25,6 +25,7 @@ mod hint;
 mod list;
 mod norm;
 mod ops;
+mod pool;
 mod score;
 
 use std::fmt;
@@ -37,6 +38,7 @@ use congruent_backend_api::{DType, Op, Scalar};
 
 use crate::host::HostTensor;
 use crate::ops::conv::{Sizes, Tap};
+use crate::ops::pool::{Sizes as PoolSizes, Window};
 
 pub use backend::{Faulty, Held};
 pub use hint::resembling;
@@ -69,6 +71,8 @@ enum Kind {
     Function(fn(&Element<'_>) -> Option<Scalar>),
     /// A convolution over other products than it should sum.
     Taps(fn(&mut Tap, &Sizes)),
+    /// A pooling of other windows.
+    Windows(fn(&mut Window, &PoolSizes)),
     /// Sorts in another order: of a row's values, their dtype and whether descending, the positions.
     Order(fn(&[Scalar], DType, bool) -> Vec<usize>),
     /// A function of one float is another one.
@@ -203,6 +207,7 @@ impl Fault {
             Kind::Scatter(own, _) => op == Op::Scatter(own),
             Kind::Special(Special::FirstWins) => op == Op::Scatter(ScatterOp::Set),
             Kind::Taps(_) => matches!(op, Op::Conv(_)),
+            Kind::Windows(_) => matches!(op, Op::Pool(_)),
             Kind::Output(_) | Kind::Input(_) | Kind::Function(_) | Kind::Random(_) | Kind::Special(_) => true,
         };
         own && self.families.contains(&op.family()) && (self.touched)(op, dtype)

@@ -12,6 +12,7 @@ mod layout;
 mod memory;
 mod norms;
 mod order;
+mod pool;
 mod random;
 mod rearrange;
 mod scan;
@@ -121,6 +122,12 @@ pub const LAWS: &[Law] = &[
     Law { name: "a kernel with a single one shifts", test: conv::delta },
     Law { name: "a convolution in groups is one for each group, joined", test: conv::groups },
     Law { name: "a channels-last view convolves as its copy does, on integers", test: conv::channels_last },
+    Law { name: "⟨pool x, y⟩ = ⟨x, pool_grad y⟩ of sums and of maxima, on integers", test: pool::adjoint },
+    Law { name: "the average of a constant is the constant", test: pool::constant },
+    Law { name: "pooling windows of one element = id", test: pool::single },
+    Law { name: "the greatest element of a window is at its position", test: pool::positions },
+    Law { name: "one window over all = max and mean, on integers", test: pool::whole_input },
+    Law { name: "a channels-last view pools as its copy does", test: pool::layouts },
     Law { name: "three runs give the same bits", test: state::determinism },
     Law { name: "a chain of 100 ops = one op at a time", test: state::chain },
     Law { name: "four threads give the bits of one", test: state::threads },

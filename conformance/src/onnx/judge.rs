@@ -22,6 +22,9 @@ use crate::round::Format;
 const RTOL: f64 = 1e-3;
 const ATOL: f64 = 1e-7;
 
+/// Tests whose stored outputs were typed with four digits: the oracle rejects them, ONNX's tolerance does not.
+const TYPED: &[&str] = &["test_averagepool_2d_ceil_last_window_starts_on_pad"];
+
 impl NodeTest {
     /// Runs the test on a backend, with what that declares of its arithmetic.
     #[must_use]
@@ -31,7 +34,8 @@ impl NodeTest {
             total.verdict = Verdict::NotCovered("no inputs and outputs are stored".to_owned());
         }
         for set in &self.sets {
-            let judged = evaluate(self, set, backend).and_then(|evaluated| judge_all(&evaluated, arithmetic));
+            let typed = TYPED.contains(&self.name());
+            let judged = evaluate(self, set, backend).and_then(|evaluated| judge_all(&evaluated, arithmetic, typed));
             let (verdict, oracle) = match judged {
                 Ok(Judged { failure: Some(reason), oracle, .. }) => (Verdict::Fail(reason), oracle),
                 Ok(Judged { failure: None, basis, oracle }) => (Verdict::Pass(basis), oracle),
@@ -66,7 +70,7 @@ struct Judged {
     oracle: Option<Result<(), String>>,
 }
 
-fn judge_all(evaluated: &Evaluated, arithmetic: Arithmetic) -> Lowered<Judged> {
+fn judge_all(evaluated: &Evaluated, arithmetic: Arithmetic, typed: bool) -> Lowered<Judged> {
     let mut judged = Judged { basis: Basis::Oracle, failure: None, oracle: None };
     let mut cases = Vec::new();
     for step in &evaluated.steps {
@@ -83,7 +87,7 @@ fn judge_all(evaluated: &Evaluated, arithmetic: Arithmetic) -> Lowered<Judged> {
             return Ok(Judged { failure: Some(reason), ..judged });
         }
         let sole = match (evaluated.steps.as_slice(), cases.as_slice()) {
-            ([step], [case]) if !evaluated.composed && same_elements(&step.out, output) => Some(case),
+            ([step], [case]) if !(evaluated.composed || typed) && same_elements(&step.out, output) => Some(case),
             _ => None,
         };
         let (basis, wrong) = match sole {

@@ -9,6 +9,7 @@ use congruent_backend_api::ops::compare::CompareOp;
 use congruent_backend_api::ops::conv::{ConvOp, ConvOptions};
 use congruent_backend_api::ops::index::ScatterOp;
 use congruent_backend_api::ops::norm::NormalizeOp;
+use congruent_backend_api::ops::pool::{PoolOp, PoolOptions};
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
 use congruent_backend_api::ops::scan::{ScanOp, ScanRange};
 use congruent_backend_api::ops::sort::SortOp;
@@ -225,6 +226,18 @@ impl Trace {
     fn convolved(&self, op: ConvOp, inputs: [Option<&Tensor>; 3], options: ConvOptions, out: Tensor) -> Tensor {
         let inputs: Vec<_> = inputs.into_iter().flatten().map(Operand::from).collect();
         self.record(Call::Conv { op, options }, &inputs, None, out)
+    }
+
+    /// A pooling.
+    pub(super) fn pool(&self, op: PoolOp, x: &Tensor, options: PoolOptions) -> Lowered<Tensor> {
+        defined(Op::Pool(op), x.dtype())?;
+        Ok(self.record(Call::Pool { op, options }, &[x.into()], None, x.pool(op, options)?))
+    }
+
+    /// What the frontend composes, and the kit has no row for.
+    pub(super) fn compose(&self, out: congruent::Result<Tensor>) -> Lowered<Tensor> {
+        self.composed.set(true);
+        Ok(out?)
     }
 
     /// `alpha · a @ b + beta · c`.

@@ -11,6 +11,7 @@ pub mod index;
 pub mod linear;
 pub mod matmul;
 pub mod norm;
+pub mod pool;
 pub mod random;
 pub mod reduce;
 pub mod scan;
@@ -67,6 +68,7 @@ pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
         Op::Scatter(op) => index::scatters(op, dtype, draw),
         Op::Nonzero => index::searches(draw),
         Op::Conv(op) => conv::cases(op, dtype, draw),
+        Op::Pool(op) => pool::cases(op, dtype, draw),
     }
 }
 
@@ -81,6 +83,7 @@ pub fn model((op, dtype): Row) -> ErrorModel {
         Op::Scan(op) => scan::model(op, dtype),
         Op::Attention | Op::Linear | Op::Normalize(_) | Op::NormalizeGrad(_) | Op::Statistic(_) => ErrorModel::Composed,
         Op::Matmul | Op::Conv(_) => matmul::model(dtype),
+        Op::Pool(op) => pool::model(op),
         Op::Scatter(op) => index::model(op, dtype),
         Op::Random(RandomOp::Normal) => ErrorModel::Composed,
         Op::ArgReduce(_)
@@ -114,6 +117,7 @@ pub fn expect_of(case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
         Call::Clamp { min, max } => compare::expect_clamp(*min, *max, case),
         Call::Fill(value) => copy::expect_fill(*value, case),
         Call::Conv { op, options } => conv::expect(*op, options, case, arithmetic),
+        Call::Pool { op, options } => pool::expect(*op, options, case, arithmetic),
         Call::Copy => copy::expect_copy(case),
         Call::Random { distribution, seed, offset } => random::expect(*distribution, *seed, *offset, case),
         Call::Reduce { op, axes } => reduce::expect(*op, axes.as_deref(), case, arithmetic),

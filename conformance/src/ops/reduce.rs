@@ -227,6 +227,8 @@ pub(super) struct Sum {
     special: [bool; 3],
     count: usize,
     nonzero: usize,
+    /// Whether the depth of the sum is not limited by the contract.
+    any_order: bool,
     /// The lowest bit that is set in a finite term.
     lowest: f64,
 }
@@ -255,8 +257,14 @@ impl Sum {
             special: [false; 3],
             count: 0,
             nonzero: 0,
+            any_order: false,
             lowest: f64::INFINITY,
         }
+    }
+
+    /// The same, added up in an order that may be as deep as there are terms.
+    pub(super) fn in_any_order(self) -> Self {
+        Self { any_order: true, ..self }
     }
 
     /// Takes in a value.
@@ -276,7 +284,8 @@ impl Sum {
 
     /// The most roundings a term may pass through, for γ.
     pub(super) fn roundings(&self) -> f64 {
-        let depth = summation_depth(self.count).min(self.nonzero.saturating_sub(1));
+        let depth = if self.any_order { self.count } else { summation_depth(self.count) };
+        let depth = depth.min(self.nonzero.saturating_sub(1));
         let exact = self.special.contains(&true) || fits(self.format, self.lowest, self.magnitude);
         if exact { 0.0 } else { depth as f64 }
     }

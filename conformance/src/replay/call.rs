@@ -3,11 +3,13 @@
 use congruent_backend_api::ops::attention::{Attention, AttentionOptions};
 use congruent_backend_api::ops::index::{Gather, ScatterOp};
 mod conv;
+mod pool;
 
 use congruent_backend_api::ops::conv::ConvOp;
 use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::NormalizeOp;
+use congruent_backend_api::ops::pool::PoolOp;
 use congruent_backend_api::ops::random::{Distribution, RandomOp};
 use congruent_backend_api::ops::reduce::{Reduce, ReduceOp};
 use congruent_backend_api::ops::scan::ScanRange;
@@ -104,7 +106,7 @@ impl Given {
             Op::Fill | Op::Random(_) => (0, 0),
             Op::Binary(_) | Op::Compare(_) => (2, 2),
             Op::Where | Op::Scatter(_) => (3, 3),
-            Op::Gather => (2, 2),
+            Op::Gather | Op::Pool(PoolOp::MaxPoolGrad) => (2, 2),
             Op::Conv(ConvOp::ConvGradWeight) => (2, 2),
             Op::Matmul | Op::Linear | Op::NormalizeGrad(_) | Op::Conv(_) => (2, 3),
             Op::Attention => (3, 4),
@@ -136,6 +138,7 @@ impl Given {
             }
             Op::Linear => return self.linear(),
             Op::Conv(op) => return self.conv(op),
+            Op::Pool(op) => return self.pool(op),
             Op::Sort(op) => self.sort(op)?,
             Op::SearchSorted => self.search()?,
             Op::Normalize(op) => self.normalize(op, false)?,

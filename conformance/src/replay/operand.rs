@@ -62,6 +62,7 @@ pub(super) fn result_dtype(call: &Call, dtype: DType) -> DType {
         Call::Reduce { op, .. } => op.out_dtype(dtype),
         Call::Compare(_) => DType::Bool,
         Call::Sort { op, .. } => op.out_dtype(dtype),
+        Call::Pool { op, .. } => op.out_dtype(dtype),
         Call::ArgReduce { .. } | Call::Nonzero | Call::SearchSorted { .. } => DType::I64,
         _ => dtype,
     }

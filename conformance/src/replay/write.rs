@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use congruent_backend_api::ops::conv::ConvOptions;
+use congruent_backend_api::ops::pool::{Divisor, PoolOp, PoolOptions};
 use congruent_backend_api::ops::random::Distribution;
 use congruent_backend_api::ops::sort::SortOp;
 use congruent_backend_api::ops::statistic::StatisticOp;
@@ -101,6 +102,7 @@ fn args(case: &Case) -> Value {
         }
         Call::Sort { axis, descending, .. } => json!({ "axis": axis, "descending": descending }),
         Call::Conv { options, .. } => conv(case.out.layout.rank().saturating_sub(2), options),
+        Call::Pool { op, options } => pool(case.out.layout.rank().saturating_sub(2), *op, options),
         Call::Clamp { min, max } => json!({ "min": bound(*min), "max": bound(*max) }),
         Call::Fill(value) => json!({ "value": scalar(*value) }),
         Call::Linear { activation } => json!({ "activation": activation.name() }),
@@ -114,6 +116,24 @@ fn args(case: &Case) -> Value {
 fn conv(axes: usize, options: &ConvOptions) -> Value {
     let ConvOptions { stride, padding, dilation, groups } = options;
     json!({ "stride": stride[..axes], "padding": padding[..axes], "dilation": dilation[..axes], "groups": groups })
+}
+
+fn pool(axes: usize, op: PoolOp, options: &PoolOptions) -> Value {
+    let PoolOptions { kernel, stride, padding, dilation, ceil, divisor } = options;
+    let mut json = json!({
+        "kernel": kernel[..axes],
+        "stride": stride[..axes],
+        "padding": padding[..axes],
+        "dilation": dilation[..axes],
+        "ceil_mode": ceil,
+    });
+    if matches!(op, PoolOp::AvgPool | PoolOp::AvgPoolGrad) {
+        match divisor {
+            Divisor::Fixed(divisor) => json["divisor"] = (*divisor).into(),
+            _ => json["count_include_pad"] = (*divisor == Divisor::Padded).into(),
+        }
+    }
+    json
 }
 
 /// Storages of at most this many elements are written as lists.

@@ -9,6 +9,7 @@ use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::Normalize;
+use congruent_backend_api::ops::pool::Pool;
 use congruent_backend_api::ops::random::Random;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::{Scan, ScanRange};
@@ -20,7 +21,7 @@ use crate::case::{Call, Case, Input, poisoned};
 use crate::host::HostTensor;
 
 /// A call before its data is known. The first axes of each input are those of the output, in their order; only those of
-/// the operands of products, linear layers, attention and convolutions stand as these have them, and an indexed axis comes last.
+/// the operands of products, linear layers, attention, convolutions and pooling stand as these have them, and an indexed axis comes last.
 pub(super) struct Planned {
     pub(super) op: Op,
     pub(super) dtype: DType,
@@ -291,6 +292,19 @@ impl Planned {
             inputs: layouts.map(|layout| Source::Tensor(dtype, layout)).collect(),
             out,
             out_dtype: dtype,
+        }
+    }
+
+    pub(super) fn pool(plan: &Pool) -> Self {
+        let (dtype, [given, out]) = (plan.dtype(), plan.operands());
+        let indices = plan.indices().map(|indices| Source::Tensor(DType::I64, *indices));
+        Self {
+            op: Op::Pool(plan.op()),
+            dtype,
+            call: Call::Pool { op: plan.op(), options: *plan.options() },
+            inputs: [Some(Source::Tensor(dtype, *given)), indices].into_iter().flatten().collect(),
+            out: *out,
+            out_dtype: plan.op().out_dtype(dtype),
         }
     }
 

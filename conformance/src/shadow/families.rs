@@ -10,6 +10,7 @@ use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::Normalize;
+use congruent_backend_api::ops::pool::Pool;
 use congruent_backend_api::ops::random::Random;
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::ops::scan::Scan;
@@ -18,7 +19,7 @@ use congruent_backend_api::ops::statistic::Statistic;
 use congruent_backend_api::ops::unary::Unary;
 use congruent_backend_api::{
     AttentionOps, BinaryOps, CompareOps, ConvOps, CopyOps, Error, ErrorKind, IndexOps, LinearOps, MatmulOps, NormOps,
-    Op, RandomOps, ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
+    Op, PoolOps, RandomOps, ReduceOps, Result, ScanOps, SortOps, StatisticOps, UnaryOps,
 };
 
 use super::call::Planned;
@@ -164,6 +165,18 @@ impl ConvOps for Shadow {
         let (op, inputs) = (planned.op, [Some(a), Some(b), bias]);
         self.step(&planned, &inputs[..2 + usize::from(bias.is_some())], out, |backend, x, out| {
             backend.conv(plan, tensor(op, x[0])?, tensor(op, x[1])?, x.get(2).copied().flatten(), out)
+        })
+    }
+}
+
+#[deny(clippy::missing_trait_methods, reason = "the composition would hide the backends' own pooling")]
+impl PoolOps for Shadow {
+    fn pool(&self, plan: &Pool, input: &Pair, indices: Option<&Pair>, out: &mut Pair) -> Result<()> {
+        plan.check(input, indices, out)?;
+        let planned = Planned::pool(plan);
+        let (op, inputs) = (planned.op, [Some(input), indices]);
+        self.step(&planned, &inputs[..1 + usize::from(indices.is_some())], out, |backend, x, out| {
+            backend.pool(plan, tensor(op, x[0])?, x.get(1).copied().flatten(), out)
         })
     }
 }

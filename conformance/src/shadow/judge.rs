@@ -7,7 +7,7 @@ use super::divergence::Wrong;
 use crate::case::{Call, Case, Input};
 use crate::expect::{Expect, judge};
 use crate::host::{HostTensor, decode, positions};
-use crate::ops::{conv, data_error, expect, misreported};
+use crate::ops::{conv, data_error, expect, misreported, pool};
 use crate::report::describe;
 
 /// What one backend made of a case.
@@ -74,10 +74,11 @@ fn damage(case: &Case, ran: &[Ran<'_>; 2]) -> Option<Finding> {
 fn values(case: &Case, ran: &[Ran<'_>; 2], limit: usize) -> Option<Finding> {
     let [a, b] = [0, 1].map(|side| HostTensor { bytes: ran[side].bytes.to_vec(), ..case.out.clone() }.view_bits());
     let mut differing: Vec<usize> = (0..a.len()).filter(|&index| a[index] != b[index]).collect();
-    // Which sources meet an element only the whole case says, and a whole row enters each element of a norm: either takes
-    // one pass.
-    let whole =
-        matches!(case.call, Call::Scatter { .. } | Call::Nonzero | Call::Normalize { .. }) || work(case) <= limit;
+    // Which sources or windows meet an element only the whole case says, and a whole row enters each element of a norm: all
+    // of them take one pass.
+    let one_pass =
+        matches!(case.call, Call::Scatter { .. } | Call::Nonzero | Call::Normalize { .. } | Call::Pool { .. });
+    let whole = one_pass || work(case) <= limit;
     let whole = whole.then(|| expect(case));
     if whole.is_none() {
         differing = farthest(case.out.dtype, &a, &b, differing);
@@ -108,6 +109,7 @@ fn work(case: &Case) -> usize {
     let count = |index: usize| case.tensor(index).map_or(0, |tensor| tensor.layout.count());
     match (&case.call, case.tensor(1)) {
         (Call::Conv { op, options }, _) => conv::work(*op, options, case),
+        (Call::Pool { op, options }, _) => pool::work(*op, options, case),
         (Call::Matmul { .. }, Some(b)) => count(0).saturating_mul(b.layout.shape().last().copied().unwrap_or(1)),
         (Call::Attention(_), Some(k)) => count(0).max(case.out.layout.count()).saturating_mul(k.layout.shape()[2]),
         (Call::Linear { .. }, Some(weight)) => count(0).saturating_mul(weight.layout.shape()[0]),

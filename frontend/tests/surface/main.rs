@@ -5,6 +5,7 @@
 
 mod attention;
 mod backends;
+mod channel_norm;
 mod conv;
 mod conversion;
 mod create;
@@ -16,8 +17,10 @@ mod norm;
 mod operators;
 mod ops;
 mod pick;
+mod pool;
 mod random;
 mod rearrange;
+mod resize;
 mod sharing;
 mod sort;
 mod views;

@@ -7,6 +7,7 @@ mod index;
 mod layout;
 mod memory;
 mod norms;
+mod pooling;
 mod products;
 mod random;
 mod reductions;
@@ -20,6 +21,7 @@ use congruent_backend_api::{DType, Op, Scalar};
 use super::{Element, Fault, Kind, Special, Written};
 use crate::host::{decode, encode_float};
 use crate::ops::conv::{Sizes, Tap};
+use crate::ops::pool::{Sizes as PoolSizes, Window};
 use crate::round::{exp2, exponent};
 
 /// Every family.
@@ -36,6 +38,7 @@ pub(super) const ALL: &[&str] = &[
     "norm",
     "index",
     "conv",
+    "pool",
     "attention",
 ];
 const ARITHMETIC: &[&str] = &["unary", "binary", "reduce", "scan", "matmul", "conv"];
@@ -55,6 +58,7 @@ pub fn faults() -> impl Iterator<Item = Fault> {
         index::FAULTS,
         attention::FAULTS,
         convolutions::FAULTS,
+        pooling::FAULTS,
     ]
     .into_iter()
     .flatten()
@@ -90,6 +94,11 @@ impl Fault {
     /// A convolution over other products.
     const fn taps(name: &'static str, change: fn(&mut Tap, &Sizes)) -> Self {
         Self::new(name, &["conv"], Kind::Taps(change))
+    }
+
+    /// A pooling of other windows.
+    const fn windows(name: &'static str, change: fn(&mut Window, &PoolSizes)) -> Self {
+        Self::new(name, &["pool"], Kind::Windows(change))
     }
 
     const fn order(name: &'static str, order: fn(&[Scalar], DType, bool) -> Vec<usize>) -> Self {

@@ -43,12 +43,12 @@ fn options(node: &Node<'_>) -> Lowered<(ConvOptions, String)> {
     Ok((options, node.text("auto_pad", "NOTSET")))
 }
 
-fn counts(values: &[isize]) -> Lowered<Vec<usize>> {
+pub(super) fn counts(values: &[isize]) -> Lowered<Vec<usize>> {
     let counts = values.iter().map(|&value| usize::try_from(value)).collect::<Result<_, _>>();
     counts.map_err(|_| Stop::NotCovered(format!("negative numbers in {values:?}")))
 }
 
-fn fill<T: Copy>(to: &mut [T; MAX_SPATIAL], axes: usize, values: &[T]) -> Lowered<()> {
+pub(super) fn fill<T: Copy>(to: &mut [T; MAX_SPATIAL], axes: usize, values: &[T]) -> Lowered<()> {
     if values.len() != axes {
         return Err(Stop::Malformed(format!("{} values for {axes} spatial axes", values.len())));
     }
@@ -57,7 +57,7 @@ fn fill<T: Copy>(to: &mut [T; MAX_SPATIAL], axes: usize, values: &[T]) -> Lowere
 }
 
 /// Zeros on both sides; an odd one goes after, or before.
-fn halves(total: usize, after: bool) -> [usize; 2] {
+pub(super) fn halves(total: usize, after: bool) -> [usize; 2] {
     let (less, more) = (total / 2, total - total / 2);
     if after { [less, more] } else { [more, less] }
 }

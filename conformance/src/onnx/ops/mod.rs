@@ -9,7 +9,9 @@ mod index;
 mod loss;
 mod matmul;
 mod normalize;
+mod pool;
 mod reduce;
+mod resize;
 mod scan;
 mod sort;
 mod unary;
@@ -31,6 +33,8 @@ pub(super) fn run(trace: &Trace, node: &Node<'_>) -> Lowered<Vec<Tensor>> {
         matmul::lower,
         index::lower,
         conv::lower,
+        pool::lower,
+        resize::lower,
         view::lower,
         activation::lower,
         normalize::lower,

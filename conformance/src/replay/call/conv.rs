@@ -58,7 +58,7 @@ impl Given {
 }
 
 /// One value for all axes, or a list with one for each.
-fn per_axis<T: Copy>(
+pub(super) fn per_axis<T: Copy>(
     node: Node,
     axes: usize,
     mut values: [T; MAX_SPATIAL],
@@ -78,8 +78,8 @@ fn per_axis<T: Copy>(
     Ok(values)
 }
 
-/// Zeros on both sides, as one number or as two.
-fn sides(node: Node) -> Result<[usize; 2]> {
+/// Padding on both sides, as one number or as two.
+pub(super) fn sides(node: Node) -> Result<[usize; 2]> {
     if !node.value.is_array() {
         return node.unsigned().map(|size| [size; 2]);
     }
