@@ -15,6 +15,7 @@ use crate::cache;
 use crate::compile::Target;
 use crate::device::{Cuda, Device};
 use crate::error::{driver_error, native_error};
+use crate::graph;
 use crate::storage::CudaStorage;
 
 const OP: &str = "custom_kernel";
@@ -266,6 +267,7 @@ impl<'a> Launch<'a> {
                 storage.len()
             )));
         }
+        graph::use_memory(&kernel.device, OP, storage.at(0).address())?;
         self.arguments.push((if len == 0 { 0 } else { storage.at(start).address() }, 8));
         Ok(self)
     }

@@ -13,6 +13,7 @@ use crate::blas::Blas;
 use crate::error::{Library, driver_error};
 use crate::flag::{HostFlag, Mark};
 use crate::fork;
+use crate::graph;
 use crate::kernels::Kernels;
 use crate::memory::keep_in_pool;
 use crate::storage::{CudaStorage, DevicePointer};
@@ -166,6 +167,8 @@ struct Gpu {
 impl Device {
     fn open(options: &CudaBuilder, driver_version: i32) -> Result<Self, DriverError> {
         let context = CudaContext::new(options.ordinal)?;
+        // SAFETY: cudarc's own slices, whose uses it would track by events, are not used in this crate.
+        unsafe { context.disable_event_tracking() };
         let (major, minor) = context.compute_capability()?;
         let count = |attribute| context.attribute(attribute);
         let multiprocessors = count(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
@@ -285,7 +288,21 @@ impl Device {
     /// Makes the context current on this thread.
     pub(crate) fn bind(&self, op: &'static str) -> Result<()> {
         fork::check(op)?;
+        graph::refuse_other_threads(self, op)?;
         self.context().bind_to_thread().map_err(|error| driver_error(op, error))
+    }
+
+    /// Makes the context current for the release of something, which every thread may do at any time.
+    pub(crate) fn bind_to_release(&self) -> Result<()> {
+        const OP: &str = "drop";
+        fork::check(OP)?;
+        self.context().bind_to_thread().map_err(|error| driver_error(OP, error))
+    }
+
+    /// The same as [`bind`](Self::bind) for a call that a graph cannot record.
+    pub(crate) fn bind_apart(&self, op: &'static str) -> Result<()> {
+        graph::refuse_while_recording(self, op)?;
+        self.bind(op)
     }
 
     /// Waits for the stream; the caller has bound the context. Nothing but the driver decides whether this waits, so that
@@ -343,6 +360,7 @@ impl Backend for Cuda {
     }
 
     fn write(&self, bytes: &[u8], storage: &mut CudaStorage, start: usize) -> Result<()> {
+        self.device.bind_apart("write")?;
         self.order("write", [], storage)?;
         check_transfer("write", storage, start, bytes.len())?;
         let mut truths = Vec::new();
@@ -358,6 +376,7 @@ impl Backend for Cuda {
     }
 
     fn download(&self, storage: &CudaStorage, start: usize, bytes: &mut [u8]) -> Result<()> {
+        self.device.bind_apart("download")?;
         self.order_input("download", storage)?;
         check_transfer("download", storage, start, bytes.len())?;
         // SAFETY: the transfer was checked to lie in the storage, which is of this GPU, is borrowed, and is ordered behind
@@ -375,7 +394,7 @@ impl Backend for Cuda {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.device.bind("synchronize")?;
+        self.device.bind_apart("synchronize")?;
         self.device.wait().map_err(|error| driver_error("synchronize", error))?;
         self.device.report("synchronize")
     }

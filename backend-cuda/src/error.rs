@@ -121,6 +121,11 @@ pub(crate) fn driver_error(op: &'static str, error: DriverError) -> Error {
             ErrorKind::DriverTooOld,
             "libcuda is of another version than the kernel's driver; install both from one package, and restart",
         ),
+        CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION => (
+            ErrorKind::Argument,
+            "a capture would have to wait for another stream, or another stream for it; let this backend use the tensor \
+             once before the capture, and others after it",
+        ),
         // After these the context refuses every call.
         CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
         | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION

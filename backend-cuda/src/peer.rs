@@ -5,6 +5,7 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use crate::device::Cuda;
 use crate::error::driver_error;
+use crate::graph;
 use crate::storage::CudaStorage;
 
 const OP: &str = "receive";
@@ -22,6 +23,7 @@ impl Cuda {
         if bytes == 0 {
             return Ok(());
         }
+        graph::use_memory(&self.device, OP, source.at(0).address())?;
         let copy = || {
             source.order_read(&self.device)?;
             let (own, other) = (self.device.context(), source.context());

@@ -86,6 +86,7 @@ impl Cuda {
         start: usize,
     ) -> Result<Transfer<T>> {
         const OP: &str = "start_upload";
+        self.device.bind_apart(OP)?;
         check::<T>(OP, storage, start, buffer.len())?;
         self.order(OP, [], storage)?;
         let target = storage.at(start).address();
@@ -108,6 +109,7 @@ impl Cuda {
         buffer: Pinned<T>,
     ) -> Result<Transfer<T>> {
         const OP: &str = "start_download";
+        self.device.bind_apart(OP)?;
         check::<T>(OP, storage, start, buffer.len())?;
         self.order_input(OP, storage)?;
         let source = storage.at(start).address();

@@ -7,6 +7,7 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use crate::device::Device;
 use crate::error::driver_error;
+use crate::graph;
 use crate::stream::Users;
 
 /// Memory of a [`Cuda`](crate::Cuda) backend. It keeps its device's context alive and is freed in stream order.
@@ -56,14 +57,18 @@ impl CudaStorage {
         if len > 0 {
             let bytes = len.checked_mul(dtype.size()).ok_or_else(|| out_of_memory(device, dtype, len))?;
             device.bind("alloc")?;
+            if !device.context().has_async_alloc() {
+                graph::refuse_while_recording(device, "alloc")?;
+            }
             storage.pointer = match malloc(device, bytes) {
                 Ok(pointer) => pointer,
-                Err(error) if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                Err(error) if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY && !graph::records_in(device) => {
                     device.trim_pool("alloc")?;
                     malloc(device, bytes).map_err(|error| out_of_memory(device, dtype, len).with_source(error))?
                 }
                 Err(error) => return Err(driver_error("alloc", error)),
             };
+            graph::allocated(device, storage.pointer);
         }
         Ok(storage)
     }
@@ -99,6 +104,7 @@ impl CudaStorage {
         if self.users.get().is_none() && Arc::ptr_eq(&self.device, by) {
             return Ok(());
         }
+        graph::order_beside(self.pointer, by)?;
         let users = self.users.get_or_init(|| Box::new(Mutex::new(Users::new(&self.device))));
         users.lock().unwrap_or_else(PoisonError::into_inner).read(by)
     }
@@ -108,6 +114,7 @@ impl CudaStorage {
         if self.users.get().is_none() && Arc::ptr_eq(&self.device, by) {
             return Ok(());
         }
+        graph::order_beside(self.pointer, by)?;
         self.users.get_or_init(|| Box::new(Mutex::new(Users::new(&self.device))));
         // It was just set.
         self.users.get_mut().map_or(Ok(()), |users| users.get_mut().unwrap_or_else(PoisonError::into_inner).write(by))
@@ -127,7 +134,17 @@ impl Storage for CudaStorage {
 impl Drop for CudaStorage {
     fn drop(&mut self) {
         // Errors are ignored: either the context is gone, which every later call reports, or the memory leaks.
-        if self.pointer == 0 || self.device.bind("free").is_err() {
+        if self.pointer == 0 {
+            return;
+        }
+        let later = || Self {
+            device: self.device.clone(),
+            pointer: self.pointer,
+            dtype: self.dtype,
+            len: self.len,
+            users: std::mem::take(&mut self.users),
+        };
+        if graph::releases(&self.device, self.pointer, later) || self.device.bind_to_release().is_err() {
             return;
         }
         if let Some(users) = self.users.get_mut() {

@@ -20,6 +20,7 @@ use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 use crate::device::{Cuda, Device};
 use crate::error::driver_error;
 use crate::fork;
+use crate::graph;
 use crate::storage::CudaStorage;
 
 /// A point in the work of a backend; [`Cuda::record`] makes one.
@@ -61,7 +62,7 @@ impl Cuda {
     /// What the driver reports.
     pub fn record(&self) -> Result<Event> {
         const OP: &str = "record";
-        self.device.bind(OP)?;
+        self.device.bind_apart(OP)?;
         let event = self.device.cuda_stream().record_event(None).map_err(|error| driver_error(OP, error))?;
         Ok(Event { event: ManuallyDrop::new(event) })
     }
@@ -74,7 +75,7 @@ impl Cuda {
     /// What the driver reports.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         const OP: &str = "wait_for";
-        self.device.bind(OP)?;
+        self.device.bind_apart(OP)?;
         self.device.cuda_stream().wait(&event.event).map_err(|error| driver_error(OP, error))
     }
 
@@ -101,7 +102,7 @@ impl Cuda {
 
     fn check_device(&self, op: &'static str, storage: &CudaStorage) -> Result<()> {
         if storage.is_on(&self.device) {
-            return Ok(());
+            return graph::use_memory(&self.device, op, storage.at(0).address());
         }
         let message = format!(
             "{storage:?} is memory of another device than `{}`; move the tensor there first (`to_backend`)",
@@ -152,8 +153,8 @@ impl Tail {
 }
 
 impl Device {
-    /// Makes this stream wait for all that the other one has been given.
-    fn follow(&self, other: &Self) -> Result<(), DriverError> {
+    /// Makes this stream wait for all that the other one has been given; neither is being recorded.
+    pub(crate) fn wait_on(&self, other: &Self) -> Result<(), DriverError> {
         let event = other.tail().0.lock().unwrap_or_else(PoisonError::into_inner);
         event.record(other.cuda_stream())?;
         self.cuda_stream().wait(&event)

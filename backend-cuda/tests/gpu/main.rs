@@ -17,6 +17,7 @@ mod cost;
 mod curand;
 mod custom;
 mod fault;
+mod graph;
 mod index;
 mod library;
 mod linear;
