@@ -60,25 +60,52 @@ template <class E> DEVICE E fetch(const Source& source, i64 at) {
     else return source.memory ? ((const E*)source.memory)[at] : from_bits<E>(source.bits);
 }
 
-template <class E, int V> DEVICE Pack<E, V> fetch_pack(const Source& source, bool constant, i64 at) {
-    if constexpr (!is_nothing<E>) {
-        if (source.memory && !constant) return *(const Pack<E, V>*)((const E*)source.memory + at);
-    }
-    E value = fetch<E>(source, at);
-    Pack<E, V> all;
-#pragma unroll
-    for (int lane = 0; lane < V; lane++) all.lane[lane] = value;
-    return all;
+// What one access moves, as words. Lanes are taken out of them only when all loads are on their way: to take one is to wait.
+template <int BYTES> struct alignas(BYTES) Words { u32 word[BYTES / 4]; };
+template <> struct Words<2> { unsigned short word[1]; };
+template <> struct Words<1> { u8 word[1]; };
+
+template <class E> DEVICE u64 to_bits(E value) {
+    union { E value; u64 bits; } pun;
+    pun.bits = 0;
+    pun.value = value;
+    return pun.bits;
 }
 
-// The offsets at M visits of the first `rank` axes: first, first + step, … The host splits nests of several axes until
-// 32 bits hold their offsets.
-template <int N, int M> DEVICE void place(const Nest<N>& nest, int rank, u64 first, u32 step, i64 (&at)[M][N]) {
+template <class E, int BYTES> DEVICE E lane_of(const Words<BYTES>& words, int lane) {
+    const int size = sizeof(E), per_word = 4 / size;
+    if constexpr (size == 8) return from_bits<E>((u64)words.word[2 * lane + 1] << 32 | words.word[2 * lane]);
+    else return from_bits<E>((u32)words.word[lane / per_word] >> lane % per_word * 8 * size);
+}
+
+template <class E, int V> DEVICE Words<sizeof(E) * V> words_of(const E (&lanes)[V]) {
+    const int size = sizeof(E), per_word = 4 / size;
+    Words<size * V> words;
+    if constexpr (size == 8) {
+#pragma unroll
+        for (int i = 0; i < 2 * V; i++) words.word[i] = (u32)(to_bits(lanes[i / 2]) >> i % 2 * 32);
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i += per_word) {
+            u32 word = 0;
+#pragma unroll
+            for (int j = 0; j < per_word && i + j < V; j++) word |= (u32)to_bits(lanes[i + j]) << j * 8 * size;
+            words.word[i / per_word] = word;
+        }
+    }
+    return words;
+}
+
+// The offsets at M visits of the first `rank` axes: first, first + step, …, none after `last`. The host splits nests of
+// several axes until 32 bits hold their offsets.
+template <int N, int M>
+DEVICE void place(const Nest<N>& nest, int rank, u64 first, u32 step, u64 last, i64 (&at)[M][N]) {
     if (rank <= 1) {
 #pragma unroll
         for (int m = 0; m < M; m++) {
+            i64 visit = (i64)min(first + m * step, last);
 #pragma unroll
-            for (int n = 0; n < N; n++) at[m][n] = (i64)(first + m * step) * nest.strides[n][0];
+            for (int n = 0; n < N; n++) at[m][n] = visit * nest.strides[n][0];
         }
         return;
     }
@@ -86,7 +113,7 @@ template <int N, int M> DEVICE void place(const Nest<N>& nest, int rank, u64 fir
     i32 narrow[M][N];
 #pragma unroll
     for (int m = 0; m < M; m++) {
-        index[m] = (u32)first + m * step;
+        index[m] = min((u32)first + m * step, (u32)last);
 #pragma unroll
         for (int n = 0; n < N; n++) narrow[m][n] = 0;
     }
@@ -149,7 +176,7 @@ template <class F> struct Walk {
         rows = min((u32)SIDE, height - row * SIDE);
         columns = min((u32)SIDE, width - column * SIDE);
         i64 others[1][N] = {};
-        if (rank > 2) place(args.nest, rank - 2, blockIdx.x / across / down, 0, others);
+        if (rank > 2) place(args.nest, rank - 2, blockIdx.x / across / down, 0, ~0ull, others);
 #pragma unroll
         for (int n = 0; n < N; n++) {
             row_strides[n] = args.nest.strides[n][rank - 2];
@@ -188,17 +215,31 @@ template <class F> struct Walk {
     }
 
     // V elements of an operand, at an offset in memory, or at a row and the columns from one on in a tile.
-    template <class E, int OPERAND> METHOD Pack<E, V> pack_of(i64 at, u32 row, u32 column) {
-        if constexpr (OPERAND < N && !is_nothing<E>) {
-            if (args.staged >> OPERAND & 1) {
-                const E* tile = stage<E>(OPERAND) + column * PITCH + row;
-                Pack<E, V> pack;
+    template <class E, int OPERAND> METHOD Words<sizeof(E) * V> pack_of(const i64 (&at)[N], u32 row, u32 column) {
+        if constexpr (is_nothing<E>) {
+            return Words<sizeof(E) * V>();
+        } else {
+            const Source& source = args.sources[OPERAND - 1];
+            bool constant = OPERAND >= N || !source.memory || args.constant >> OPERAND & 1;
+            E lanes[V];
+            if constexpr (OPERAND < N) {
+                if (F::tiles && args.staged >> OPERAND & 1) {
+                    const E* tile = stage<E>(OPERAND) + column * PITCH + row;
 #pragma unroll
-                for (int lane = 0; lane < V; lane++) pack.lane[lane] = tile[lane * PITCH];
-                return pack;
+                    for (int lane = 0; lane < V; lane++) lanes[lane] = tile[lane * PITCH];
+                    return words_of<E, V>(lanes);
+                }
+                if (!constant) return *(const Words<sizeof(E) * V>*)((const E*)source.memory + at[OPERAND]);
             }
+            E value = fetch<E>(source, OPERAND < N ? at[OPERAND < N ? OPERAND : 0] : 0);
+#pragma unroll
+            for (int lane = 0; lane < V; lane++) lanes[lane] = value;
+            return words_of<E, V>(lanes);
         }
-        return fetch_pack<E, V>(args.sources[OPERAND - 1], args.constant >> OPERAND & 1, at);
+    }
+    template <class E> METHOD E lane(const Words<sizeof(E) * V>& words, int lane) {
+        if constexpr (is_nothing<E>) return Nothing();
+        else return lane_of<E>(words, lane);
     }
     template <class E, int OPERAND> METHOD E element_of(i64 at, u32 row, u32 column) {
         if constexpr (OPERAND < N && !is_nothing<E>) {
@@ -210,13 +251,14 @@ template <class F> struct Walk {
     METHOD void packs(bool tile) {
         const int M = PACKS_AHEAD;
         u64 first = (u64)blockIdx.x * (THREADS * M) + threadIdx.x;
+        if (!tile && first >= args.nest.count) return;
         const int across = SIDE / (8 * V), total = SIDE * SIDE / (V * THREADS);
 #pragma unroll 1
         for (int round = 0; round < (tile ? total : M); round += M) {
             i64 at[M][N];
             u32 row[M], column[M];
             if (!tile) {
-                place(args.nest, args.nest.rank, first, THREADS, at);
+                place(args.nest, args.nest.rank, first, THREADS, args.nest.count - 1, at);
             } else {
 #pragma unroll
                 for (int m = 0; m < M; m++) {
@@ -226,26 +268,22 @@ template <class F> struct Walk {
                     for (int n = 0; n < N; n++) at[m][n] = base[n] + row[m] * row_strides[n] + column[m] * column_strides[n];
                 }
             }
-            Pack<A, V> a[M];
-            Pack<B, V> b[M];
-            Pack<C, V> c[M];
-            bool inside[M];
+            Words<sizeof(A) * V> a[M];
+            Words<sizeof(B) * V> b[M];
+            Words<sizeof(C) * V> c[M];
+#pragma unroll
+            for (int m = 0; m < M; m++) a[m] = pack_of<A, 1>(at[m], row[m], column[m]);
+#pragma unroll
+            for (int m = 0; m < M; m++) b[m] = pack_of<B, 2>(at[m], row[m], column[m]);
+#pragma unroll
+            for (int m = 0; m < M; m++) c[m] = pack_of<C, 3>(at[m], row[m], column[m]);
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                inside[m] = tile || first + m * THREADS < args.nest.count;
-                if (inside[m]) {
-                    a[m] = pack_of<A, 1>(N > 1 ? at[m][N > 1 ? 1 : 0] : 0, row[m], column[m]);
-                    b[m] = pack_of<B, 2>(N > 2 ? at[m][N > 2 ? 2 : 0] : 0, row[m], column[m]);
-                    c[m] = pack_of<C, 3>(N > 3 ? at[m][N > 3 ? 3 : 0] : 0, row[m], column[m]);
-                }
-            }
+                Out y[V];
 #pragma unroll
-            for (int m = 0; m < M; m++) {
-                if (inside[m]) {
-                    Pack<Out, V> y;
-#pragma unroll
-                    for (int i = 0; i < V; i++) y.lane[i] = F::apply(a[m].lane[i], b[m].lane[i], c[m].lane[i], context);
-                    *(Pack<Out, V>*)((Out*)args.out + at[m][0]) = y;
+                for (int i = 0; i < V; i++) y[i] = F::apply(lane<A>(a[m], i), lane<B>(b[m], i), lane<C>(c[m], i), context);
+                if (tile || first + m * THREADS < args.nest.count) {
+                    *(Words<sizeof(Out) * V>*)((Out*)args.out + at[m][0]) = words_of<Out, V>(y);
                 }
             }
         }
@@ -262,7 +300,7 @@ template <class F> struct Walk {
             i64 at[M][N];
             u32 row[M], column[M];
             bool inside[M];
-            if (!tile && !rest) place(args.nest, args.nest.rank, first, THREADS, at);
+            if (!tile && !rest) place(args.nest, args.nest.rank, first, THREADS, ~0ull, at);
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 inside[m] = first + m * THREADS < end;
@@ -317,16 +355,16 @@ template <class F> DEVICE void elementwise(const Elementwise<F::inputs + 1>& arg
     walk.run();
 }
 
-// Four blocks of a multiprocessor keep enough loads in flight, unless f64 arithmetic needs more registers than that leaves.
+// Six blocks of a multiprocessor keep enough loads in flight, unless f64 arithmetic needs more registers than that leaves.
 #define ELEMENTWISE(op, F)                                                                        \
-    extern "C" __global__ void __launch_bounds__(THREADS, sizeof(Compute<T>) < 8 ? 4 : 1)         \
+    extern "C" __global__ void __launch_bounds__(THREADS, sizeof(Compute<T>) < 8 ? 6 : 1)         \
         NAME(op, ELEMENT)(const __grid_constant__ Elementwise<F::inputs + 1> args) {              \
         elementwise<F>(args);                                                                     \
     }
 
-// Four blocks of a multiprocessor keep enough loads in flight, unless f64 arithmetic needs more registers than that leaves.
+// Six blocks of a multiprocessor keep enough loads in flight, unless f64 arithmetic needs more registers than that leaves.
 #define ELEMENTWISE(op, F)                                                                        \
-    extern "C" __global__ void __launch_bounds__(THREADS, sizeof(Compute<T>) < 8 ? 4 : 1)         \
+    extern "C" __global__ void __launch_bounds__(THREADS, sizeof(Compute<T>) < 8 ? 6 : 1)         \
         NAME(op, ELEMENT)(const __grid_constant__ Elementwise<F::inputs + 1> args) {              \
         elementwise<F>(args);                                                                     \
     }

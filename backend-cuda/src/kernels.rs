@@ -1,7 +1,8 @@
-//! The kernels: their sources, one module per op family and dtype, compiled at first use and kept.
+//! The kernels: their sources, modules of some ops of a family for one dtype, compiled at first use and kept.
 //!
 //! [`KernelModule`] is a unit of compilation: `common.cuh`, `elementwise.cuh`, then the family's `.cu`, with the element
-//! type on the command line. Compiling one takes NVRTC up to a few seconds; afterwards it comes from the disk cache in
+//! type and the part of the family on the command line. Large families have several parts, so that the first op of a
+//! process waits for few others. Compiling one takes NVRTC about a second; afterwards it comes from the disk cache in
 //! milliseconds. The function of an op is looked up once per device and then found by index.
 
 use std::fmt;
@@ -16,6 +17,7 @@ use congruent_backend_api::ops::random::RandomOp;
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
 use congruent_backend_api::ops::scan::ScanOp;
 use congruent_backend_api::ops::sort::SortOp;
+use congruent_backend_api::ops::statistic::StatisticOp;
 use congruent_backend_api::ops::unary::UnaryOp;
 use congruent_backend_api::{DType, Op, Result};
 use cudarc::driver::{CudaFunction, CudaModule};
@@ -29,15 +31,16 @@ use crate::error::driver_error;
 const COMMON: &str = include_str!("common.cuh");
 const ELEMENTWISE: &str = include_str!("elementwise.cuh");
 
-/// An op family's kernels for one dtype: what NVRTC compiles at once.
+/// A part of an op family's kernels for one dtype: what NVRTC compiles at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelModule {
     family: usize,
+    part: usize,
     dtype: DType,
 }
 
 /// Family names and sources, in the order of [`KernelModule::family`].
-const FAMILIES: [(&str, &str); 13] = [
+const FAMILIES: [(&str, &str); 14] = [
     ("unary", include_str!("ops/unary.cu")),
     ("binary", include_str!("ops/binary.cu")),
     ("compare", include_str!("ops/compare.cu")),
@@ -47,31 +50,86 @@ const FAMILIES: [(&str, &str); 13] = [
     ("scan", include_str!("ops/scan.cu")),
     ("sort", include_str!("ops/sort.cu")),
     ("matmul", include_str!("ops/matmul.cu")),
-    ("norm", include_str!("ops/norm.cu")),
+    ("norm", concat!(include_str!("ops/rows.cuh"), include_str!("ops/norm.cu"))),
+    ("statistic", concat!(include_str!("ops/rows.cuh"), include_str!("ops/statistic.cu"))),
     ("index", concat!(include_str!("ops/index.cu"), include_str!("ops/grouping.cuh"))),
     ("attention", include_str!("ops/attention.cu")),
     ("pool", include_str!("ops/pool.cu")),
 ];
 
+/// Where an op's kernels are: the name of a family, which for statistics is their own, and the value of `PART` in its source.
+fn place(op: Op) -> (&'static str, usize) {
+    let part = match op {
+        Op::Unary(op) => match op {
+            UnaryOp::Gelu
+            | UnaryOp::GeluTanh
+            | UnaryOp::Sigmoid
+            | UnaryOp::Silu
+            | UnaryOp::Softplus
+            | UnaryOp::Tanh => 1,
+            UnaryOp::Erf
+            | UnaryOp::Erfc
+            | UnaryOp::Exp
+            | UnaryOp::Exp2
+            | UnaryOp::Expm1
+            | UnaryOp::Ln
+            | UnaryOp::Log10
+            | UnaryOp::Log1p
+            | UnaryOp::Log2
+            | UnaryOp::Rsqrt => 2,
+            UnaryOp::Acos
+            | UnaryOp::Acosh
+            | UnaryOp::Asin
+            | UnaryOp::Asinh
+            | UnaryOp::Atan
+            | UnaryOp::Atanh
+            | UnaryOp::Cos
+            | UnaryOp::Cosh
+            | UnaryOp::Sin
+            | UnaryOp::Sinh
+            | UnaryOp::Tan => 3,
+            _ => 0,
+        },
+        Op::Binary(op) => match op {
+            BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div => 0,
+            _ => 1,
+        },
+        Op::Cast(_) | Op::Sort(SortOp::Topk) | Op::SearchSorted => 1,
+        Op::Reduce(ReduceOp::Max | ReduceOp::Min) | Op::Scan(ScanOp::Max | ScanOp::Min) => 1,
+        Op::Reduce(ReduceOp::All | ReduceOp::Any | ReduceOp::Prod) | Op::Scan(ScanOp::LogSumExp) => 2,
+        Op::ArgReduce(_) => 3,
+        Op::Scatter(ScatterOp::Add | ScatterOp::Max | ScatterOp::Min) => 1,
+        Op::Normalize(NormalizeOp::Softmax | NormalizeOp::LogSoftmax) => 0,
+        Op::Normalize(_) => 1,
+        Op::NormalizeGrad(NormalizeOp::Softmax | NormalizeOp::LogSoftmax) => 2,
+        Op::NormalizeGrad(_) => 3,
+        _ => 0,
+    };
+    (if matches!(op, Op::Statistic(_)) { "statistic" } else { op.family() }, part)
+}
+
 impl KernelModule {
     /// Every module.
     pub fn all() -> impl Iterator<Item = Self> {
+        let parts = |family| (0..Self::PARTS).map(move |part| (family, part));
         (0..FAMILIES.len())
-            .flat_map(|family| DType::ALL.map(|dtype| Self { family, dtype }))
+            .flat_map(parts)
+            .flat_map(|(family, part)| DType::ALL.map(|dtype| Self { family, part, dtype }))
             .filter(|module| module.kernels().next().is_some())
     }
 
-    const SLOTS: usize = FAMILIES.len() * DType::ALL.len();
+    const PARTS: usize = 4;
+    const SLOTS: usize = FAMILIES.len() * Self::PARTS * DType::ALL.len();
 
     /// A different number below [`SLOTS`](Self::SLOTS) for each module.
     fn slot(self) -> usize {
-        self.family * DType::ALL.len() + self.dtype as usize
+        (self.family * Self::PARTS + self.part) * DType::ALL.len() + self.dtype as usize
     }
 
     fn of(kernel: Kernel) -> Self {
-        let name = kernel.op.family();
+        let (name, part) = place(kernel.op);
         let family = FAMILIES.iter().position(|&(family, _)| family == name).unwrap_or(0);
-        Self { family, dtype: kernel.dtype }
+        Self { family, part, dtype: kernel.dtype }
     }
 
     /// The names of the kernels that the module must contain.
@@ -90,7 +148,7 @@ impl KernelModule {
 
     fn kernels(self) -> impl Iterator<Item = Kernel> {
         Op::all()
-            .filter(move |op| op.family() == FAMILIES[self.family].0 && op.accepts(self.dtype))
+            .filter(move |&op| place(op) == (FAMILIES[self.family].0, self.part) && op.accepts(self.dtype))
             .flat_map(move |op| passes(op, self.dtype).iter().map(move |&pass| Kernel { op, dtype: self.dtype, pass }))
     }
 
@@ -108,6 +166,7 @@ impl KernelModule {
             "--device-int128".to_owned(),
             // The shared file has more functions than one family uses.
             "--diag-suppress=177".to_owned(),
+            format!("-DPART={}", self.part),
             format!("-DELEMENT={}", self.dtype),
             is("FLOAT", self.dtype.is_float()),
             is("INT", self.dtype.is_int()),
@@ -137,15 +196,15 @@ impl KernelModule {
 
 impl fmt::Display for KernelModule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}_{}", FAMILIES[self.family].0, self.dtype)
+        write!(f, "{}{}_{}", FAMILIES[self.family].0, self.part, self.dtype)
     }
 }
 
 /// The passes of an op, each a kernel of its own. Those of `nonzero` include what sorts the sources of any scatter.
 fn passes(op: Op, dtype: DType) -> &'static [Pass] {
     match op {
-        // Composed from other ops, so it has no kernel; positions are written by the kernels of `sort`.
-        Op::Statistic(_) | Op::Sort(SortOp::Argsort) => &[],
+        // Positions are written by the kernels of `sort`.
+        Op::Sort(SortOp::Argsort) => &[],
         Op::Reduce(_) | Op::ArgReduce(_) | Op::Scan(_) | Op::Sort(SortOp::Sort) => &[Pass::Main, Pass::Finish],
         Op::Scatter(ScatterOp::Set) => &[Pass::Claim, Pass::Main],
         Op::Scatter(_) if dtype.is_int() && has_atomics(dtype) => &[Pass::Atomic],
@@ -238,7 +297,8 @@ const SCATTER: usize = SCAN + ScanOp::ALL.len();
 const SORT: usize = SCATTER + ScatterOp::ALL.len();
 const RANDOM: usize = SORT + SortOp::ALL.len();
 const REST: usize = RANDOM + RandomOp::ALL.len();
-const NORMALIZE: usize = REST + 11;
+const STATISTIC: usize = REST + 10;
+const NORMALIZE: usize = STATISTIC + StatisticOp::ALL.len();
 const ATTENTION: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
 const POOL: usize = ATTENTION + 1;
 const OPS: usize = POOL + PoolOp::ALL.len();
@@ -264,13 +324,13 @@ fn op_index(op: Op) -> usize {
         Op::Matmul => REST + 3,
         Op::Where => REST + 4,
         Op::Linear => REST + 5,
-        Op::Statistic(_) => REST + 6,
+        Op::Statistic(op) => STATISTIC + op as usize,
         Op::Gather => REST + 7,
         Op::Nonzero => REST + 8,
         Op::SearchSorted => REST + 9,
         Op::Normalize(op) => NORMALIZE + op as usize,
         Op::NormalizeGrad(op) => NORMALIZE + NormalizeOp::ALL.len() + op as usize,
-        Op::Conv(_) => REST + 10,
+        Op::Conv(_) => REST + 6,
     }
 }
 

@@ -256,21 +256,21 @@ pub(crate) struct PoolParameter {
 
 impl Parameter for PoolParameter {}
 
-/// `Normalize` of `norm.cu`.
+/// `Rows` of `rows.cuh`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct NormalizeParameter {
+pub(crate) struct RowsParameter {
     pub(crate) kept: DeviceNest<4>,
     pub(crate) row: DeviceNest<4>,
     pub(crate) out: DevicePointer,
     pub(crate) inputs: [DevicePointer; 3],
-    pub(crate) epsilon: f64,
+    pub(crate) parameter: f64,
     pub(crate) lanes: u32,
     pub(crate) packed: u32,
     pub(crate) cached: u32,
 }
 
-impl Parameter for NormalizeParameter {}
+impl Parameter for RowsParameter {}
 
 /// `Gather` of `index.cu`.
 #[derive(Clone, Copy, Debug)]

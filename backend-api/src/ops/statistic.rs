@@ -129,6 +129,12 @@ impl Statistic {
         (0..self.x.rank()).filter(|&axis| self.mask[axis]).map(|axis| self.x.shape()[axis]).product()
     }
 
+    /// What the sum of squares is divided by for a variance: the count less the correction, at least 0.
+    #[must_use]
+    pub fn degrees_of_freedom(&self) -> f64 {
+        (self.reduced_count() as f64 - self.parameter()).max(0.0)
+    }
+
     /// Checks the storages of a call.
     ///
     /// # Errors
@@ -152,17 +158,31 @@ pub trait StatisticOps: ReduceOps + UnaryOps + BinaryOps + CompareOps + CopyOps 
     /// `Argument` when a storage does not fit the plan, `Unsupported`, `OutOfMemory` for temporaries, and what the
     /// device reports.
     fn statistic(&self, plan: &Statistic, x: &Self::Storage, out: &mut Self::Storage) -> Result<()> {
-        plan.check(x, out)?;
-        if plan.out.count() == 0 {
-            return Ok(());
-        }
-        let compose = Compose { ops: Composer { backend: self, mask: plan.mask }, plan };
-        let result = compose.run(x)?;
-        // The composition keeps the reduced axes at size 1; the output may lack them.
-        let kept = result.layout.reshape(plan.out.shape())?.unwrap_or(result.layout);
-        let copy = Copy::new(View { layout: &kept, ..result.view() }, View { dtype: plan.dtype, layout: &plan.out })?;
-        self.copy(&copy, &result.storage, out)
+        compose(self, plan, x, out)
     }
+}
+
+/// The composition: what [`StatisticOps::statistic`] does where a backend does not override it, and for the calls that its
+/// override leaves to it.
+///
+/// # Errors
+/// As for the method.
+pub fn compose<B: StatisticOps + ?Sized>(
+    backend: &B,
+    plan: &Statistic,
+    x: &B::Storage,
+    out: &mut B::Storage,
+) -> Result<()> {
+    plan.check(x, out)?;
+    if plan.out.count() == 0 {
+        return Ok(());
+    }
+    let compose = Compose { ops: Composer { backend, mask: plan.mask }, plan };
+    let result = compose.run(x)?;
+    // The composition keeps the reduced axes at size 1; the output may lack them.
+    let kept = result.layout.reshape(plan.out.shape())?.unwrap_or(result.layout);
+    let copy = Copy::new(View { layout: &kept, ..result.view() }, View { dtype: plan.dtype, layout: &plan.out })?;
+    backend.copy(&copy, &result.storage, out)
 }
 
 /// The composition of a plan, with the reduced axes kept at size 1.
@@ -179,14 +199,14 @@ impl<B: StatisticOps + ?Sized> Compose<'_, B> {
             StatisticOp::Norm => self.norm(x),
             StatisticOp::Std => {
                 let mut std = self.power_norm(self.deviation(x)?, 2.0)?;
-                self.ops.scale(BinaryOp::Div, &mut std, self.degrees_of_freedom().sqrt())?;
+                self.ops.scale(BinaryOp::Div, &mut std, self.plan.degrees_of_freedom().sqrt())?;
                 Ok(std)
             }
             StatisticOp::Var => {
                 let mut square = self.deviation(x)?;
                 self.ops.unary(UnaryOp::Square, &mut square)?;
                 let mut var = self.ops.reduce(ReduceOp::Sum, &square)?;
-                self.ops.scale(BinaryOp::Div, &mut var, self.degrees_of_freedom())?;
+                self.ops.scale(BinaryOp::Div, &mut var, self.plan.degrees_of_freedom())?;
                 Ok(var)
             }
         }
@@ -258,10 +278,6 @@ impl<B: StatisticOps + ?Sized> Compose<'_, B> {
         let mean = self.ops.reduce(ReduceOp::Mean, &x)?;
         self.ops.binary(BinaryOp::Sub, &mut x, &mean)?;
         Ok(x)
-    }
-
-    fn degrees_of_freedom(&self) -> f64 {
-        (self.plan.reduced_count() as f64 - self.plan.parameter()).max(0.0)
     }
 
     fn finite_or(&self, x: &Temporary<B::Storage>, other: f64) -> Result<Temporary<B::Storage>> {

@@ -26,16 +26,19 @@ DEVICE C modulo_of_signs(C a, C b) {
     return (r < 0) != (b < 0) ? r + b : r;
 }
 
+#if PART == 0
 INLINE(add, a + b)
 INLINE(sub, a - b)
 INLINE(mul, a * b)
 INLINE(div, a / b)
+#else
 INLINE(maximum, maximum(a, b))
 INLINE(minimum, minimum(a, b))
 CALL(atan2, atan2(a, b))
 CALL(modulo, modulo_of_signs(a, b))
 CALL(pow, pow(a, b))
 CALL(rem, fmod(a, b))
+#endif
 
 #elif IS_INT
 
@@ -97,10 +100,12 @@ DEVICE C power(C a, C b, const Context& context) {
 #define FILL ((C)0)
 #endif
 
+#if PART == 0
 INLINE(add, wrapping_add(a, b))
 INLINE(sub, wrapping_sub(a, b))
 INLINE(mul, wrapping_mul(a, b))
 INLINE(div, divide(a, b, context))
+#else
 INLINE(rem, remainder_of(a, b, context))
 INLINE(modulo, modulo_of(a, b, context))
 INLINE(pow, power(a, b, context))
@@ -111,11 +116,14 @@ INLINE(bitwise_or, (C)(a | b))
 INLINE(bitwise_xor, (C)(a ^ b))
 INLINE(shl, INSIDE(b) ? (C)((Limits<C>::Unsigned)a << b) : (C)0)
 INLINE(shr, INSIDE(b) ? (C)(a >> b) : FILL)
+#endif
 
 #else
 
+#if PART == 1
 INLINE(bitwise_and, a && b)
 INLINE(bitwise_or, a || b)
 INLINE(bitwise_xor, a != b)
+#endif
 
 #endif

@@ -1,16 +1,21 @@
 // `fill_T`, `copy_T`, and `cast_U_T`, which casts from T to U. The loop is `elementwise` in elementwise.cuh.
 
+struct copy_op : Functor1<T, T> {
+    static const bool tiles = true;
+    DEVICE T apply(T x, Nothing, Nothing, const Context&) { return x; }
+};
+
+#if PART == 0
+
 // The value is a scalar after the plan's operands, of which a fill has none.
 struct fill_op : Functor<T, T> {
     DEVICE T apply(T value, Nothing, Nothing, const Context&) { return value; }
 };
 ELEMENTWISE(fill, fill_op)
 
-struct copy_op : Functor1<T, T> {
-    static const bool tiles = true;
-    DEVICE T apply(T x, Nothing, Nothing, const Context&) { return x; }
-};
 ELEMENTWISE(copy, copy_op)
+
+#else
 
 // To a float, rounded once: the hardware conversion does, except to a half type from what f32 may not hold.
 template <class To, class From> struct Cast {
@@ -65,3 +70,5 @@ CAST(i32)
 CAST(u32)
 CAST(u8)
 CAST(bool)
+
+#endif

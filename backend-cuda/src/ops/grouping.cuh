@@ -2,7 +2,7 @@
 // The end of index.cu for bool: positions of true elements, and the grouping of a scatter's sources by destination, whose
 // passes handle no elements and so are compiled once.
 
-#if IS_BOOL
+#if IS_BOOL && PART == 0
 
 // ---- Sums over the threads of a block ----------------------------------------------------------------------------
 

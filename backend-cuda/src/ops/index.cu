@@ -104,10 +104,12 @@ template <class E> DEVICE void gather(const Gather& args) {
     if (outside) *args.flag = 1;
 }
 
+#if PART == 0
 KERNEL(gather, Gather) {
     if (args.vector) gather<Pack<T, 16 / sizeof(T)>>(args);
     else gather<T>(args);
 }
+#endif
 
 // ---- Scatter -----------------------------------------------------------------------------------------------------
 
@@ -153,6 +155,7 @@ DEVICE void locate_row(const Scatter& args, u64 row, u64 position, i64& out, i64
     src = at[2] + (i64)position * args.strides[2];
 }
 
+#if PART == 0
 // The last of several sources wins: `scatter_claim_T` finds the last position that hits each row, `scatter_T` writes.
 KERNEL(scatter_claim, Scatter) {
     bool outside = false;
@@ -184,6 +187,7 @@ KERNEL(scatter, Scatter) {
     if (args.vector) write_winners<Pack<T, 16 / sizeof(T)>>(args);
     else write_winners<T>(args);
 }
+#endif
 
 #if !IS_BOOL
 typedef Compute<T> C;
@@ -383,6 +387,7 @@ template <class R, int V> struct Run {
         else Run<R, 1>().merge(args);                                      \
     }
 
+#if PART == 1
 #if IS_FLOAT || (IS_INT && !HAS_ATOMICS)
 RUNS(scatter_add, add_op)
 RUNS(scatter_max, max_op)
@@ -393,6 +398,7 @@ ATOMIC(scatter_add, 0)
 #if IS_INT
 ATOMIC(scatter_max, 1)
 ATOMIC(scatter_min, 2)
+#endif
 #endif
 #endif
 #endif

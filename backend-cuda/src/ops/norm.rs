@@ -1,4 +1,4 @@
-//! Normalisation and its gradients; the kernels, and how threads share a row, are in `norm.cu`.
+//! Normalisation and its gradients; the kernels are in `norm.cu`, how threads share a row in `rows.cuh`.
 //!
 //! A few very long rows would leave most of the device idle: they are left to the composition that `backend-api` provides.
 
@@ -7,15 +7,30 @@ use congruent_backend_api::{NormOps, Result};
 
 use crate::device::Cuda;
 use crate::kernels::Kernel;
-use crate::launch::{NormalizeParameter, THREADS};
+use crate::launch::{RowsParameter, THREADS};
 use crate::nest::DeviceNest;
 use crate::storage::{CudaStorage, DevicePointer};
 
-/// Elements of a row that a lane holds in registers, `PER_LANE` in `norm.cu`.
+/// Elements of a row that a lane holds in registers, `PER_LANE` in `rows.cuh`.
 const PER_LANE: usize = 32;
 
 /// Above this width a row is worth several blocks.
 const LONG: usize = 1 << 16;
+
+/// The widest row that is held in registers.
+pub(super) const CACHED: usize = THREADS * PER_LANE;
+
+/// The threads of a row.
+pub(super) fn lanes(width: usize) -> usize {
+    if width <= 32 * PER_LANE { 32 } else { THREADS }
+}
+
+impl Cuda {
+    /// Whether a few long rows would leave most of the device idle.
+    pub(super) fn is_idle_with(&self, rows: usize, width: usize) -> bool {
+        width > LONG && rows < self.device.multiprocessors() as usize
+    }
+}
 
 #[deny(clippy::missing_trait_methods, reason = "a default would be a performance bug")]
 impl NormOps for Cuda {
@@ -52,18 +67,18 @@ impl Cuda {
         if rows * width == 0 {
             return Ok(());
         }
-        if width > LONG && rows < self.device.multiprocessors() as usize {
+        if self.is_idle_with(rows, width) {
             return norm::compose(self, plan, inputs, out);
         }
         let at = |operand: usize, storage: &CudaStorage| storage.at(plan.rows().start(operand));
         let target = at(0, out);
-        let mut parameter = NormalizeParameter {
+        let mut parameter = RowsParameter {
             kept,
             row,
             out: target,
             inputs: [DevicePointer::NULL; 3],
-            epsilon: plan.epsilon(),
-            lanes: if width <= 32 * PER_LANE { 32 } else { THREADS as u32 },
+            parameter: plan.epsilon(),
+            lanes: lanes(width) as u32,
             packed: u32::from(is_packed(plan, 0, target)),
             cached: 0,
         };
@@ -74,7 +89,7 @@ impl Cuda {
             parameter.packed |= u32::from(is_packed(plan, input + 1, memory)) << (input + 1);
         }
         let read = if plan.is_gradient() { 0b111 } else { 0b11 };
-        parameter.cached = u32::from(width <= THREADS * PER_LANE && parameter.packed & read == read);
+        parameter.cached = u32::from(width <= CACHED && parameter.packed & read == read);
         let blocks = rows.div_ceil(THREADS / parameter.lanes as usize);
         // SAFETY: the plan was checked against these storages, which are this device's, and `out` is borrowed mutably.
         unsafe { self.device.launch(Kernel::new(op, plan.dtype()), blocks, &parameter) }

@@ -7,8 +7,9 @@
 // their accumulators go to `partial`, and the second pass merges them. No atomics: the same shape always adds in the
 // same order.
 //
-// A float sum is compensated: an accumulator is a sum and the error of its roundings (Knuth's TwoSum), so it is nearly
-// the correctly rounded sum whatever the order, well inside `summation_depth`. That costs no time: a sum waits for memory.
+// What a thread loads at once is added as a tree, and a float sum of these is compensated: an accumulator is a sum and the
+// error of its roundings (Knuth's TwoSum). So an element passes through log₂(WIDTH · AHEAD) roundings and one more, whatever
+// the count: well inside `summation_depth`.
 
 typedef Compute<T> C;
 
@@ -37,18 +38,32 @@ struct Reduce {
 DEVICE bool is_finite(C x) { return x - x == 0; }
 #endif
 
-// ---- Accumulators: each has Acc, Out, identity, add an element, merge two, finish --------------------------------
+// ---- Accumulators ------------------------------------------------------------------------------------------------
+//
+// Each has Acc and Out, the identity, merging two, finishing. Those that ask for positions add an element and its position;
+// the others make a Term of an element, which is an accumulator too, or what a compensated sum adds.
+
+template <class A, class B> struct Fold {
+    typedef A Acc;
+    typedef A Term;
+    typedef B Out;
+    static const bool positions = false, compensated = false;
+};
 
 #if IS_FLOAT
+struct Sums { C sum, error; };
 struct sum_op {
-    struct Acc { C sum, error; };
+    typedef Sums Acc;
+    typedef C Term;
     typedef T Out;
+    static const bool positions = false, compensated = true;
     DEVICE Acc identity() { return {0, 0}; }
+    DEVICE Term term(T x) { return widen(x); }
     DEVICE Acc two_sum(C a, C b, C error) {
         C s = a + b, t = s - a;
         return {s, error + ((a - (s - t)) + (b - t))};
     }
-    DEVICE Acc add(Acc acc, T x, u64) { return two_sum(acc.sum, widen(x), acc.error); }
+    DEVICE Acc add(Acc acc, Term x) { return two_sum(acc.sum, x, acc.error); }
     DEVICE Acc merge(Acc a, Acc b) { return two_sum(a.sum, b.sum, a.error + b.error); }
     // Once the sum is infinite or NaN, the error means nothing.
     DEVICE C total(Acc acc) { return is_finite(acc.error) ? acc.sum + acc.error : acc.sum; }
@@ -57,55 +72,43 @@ struct sum_op {
 struct mean_op : sum_op {
     DEVICE Out finish(Acc acc, u64 count) { return narrow<T>(total(acc) / (C)count); }
 };
-struct prod_op {
-    typedef C Acc;
-    typedef T Out;
+struct prod_op : Fold<C, T> {
     DEVICE Acc identity() { return 1; }
-    DEVICE Acc add(Acc acc, T x, u64) { return acc * widen(x); }
+    DEVICE Term term(T x) { return widen(x); }
     DEVICE Acc merge(Acc a, Acc b) { return a * b; }
     DEVICE Out finish(Acc acc, u64) { return narrow<T>(acc); }
 };
 #elif IS_INT
-struct sum_op {
-    typedef Limits<T>::Unsigned Acc;
-    typedef T Out;
+struct sum_op : Fold<Limits<T>::Unsigned, T> {
     DEVICE Acc identity() { return 0; }
-    DEVICE Acc add(Acc acc, T x, u64) { return acc + (Acc)x; }
+    DEVICE Term term(T x) { return (Acc)x; }
     DEVICE Acc merge(Acc a, Acc b) { return a + b; }
     DEVICE Out finish(Acc acc, u64) { return (T)acc; }
 };
 // 128 bits hold any sum of 2⁶³ elements; the quotient truncates towards zero.
-struct mean_op {
-    typedef __int128 Acc;
-    typedef T Out;
+struct mean_op : Fold<__int128, T> {
     DEVICE Acc identity() { return 0; }
-    DEVICE Acc add(Acc acc, T x, u64) { return acc + x; }
+    DEVICE Term term(T x) { return x; }
     DEVICE Acc merge(Acc a, Acc b) { return a + b; }
     DEVICE Out finish(Acc acc, u64 count) { return (T)(acc / (Acc)count); }
 };
-struct prod_op {
-    typedef Limits<T>::Unsigned Acc;
-    typedef T Out;
+struct prod_op : Fold<Limits<T>::Unsigned, T> {
     DEVICE Acc identity() { return 1; }
-    DEVICE Acc add(Acc acc, T x, u64) { return acc * (Acc)x; }
+    DEVICE Term term(T x) { return (Acc)x; }
     DEVICE Acc merge(Acc a, Acc b) { return a * b; }
     DEVICE Out finish(Acc acc, u64) { return (T)acc; }
 };
 #endif
 
-struct all_op {
-    typedef u32 Acc;
-    typedef bool Out;
+struct all_op : Fold<u32, bool> {
     DEVICE Acc identity() { return 1; }
-    DEVICE Acc add(Acc acc, T x, u64) { return acc & (widen(x) != (C)0); }
+    DEVICE Term term(T x) { return widen(x) != (C)0; }
     DEVICE Acc merge(Acc a, Acc b) { return a & b; }
     DEVICE Out finish(Acc acc, u64) { return acc; }
 };
-struct any_op {
-    typedef u32 Acc;
-    typedef bool Out;
+struct any_op : Fold<u32, bool> {
     DEVICE Acc identity() { return 0; }
-    DEVICE Acc add(Acc acc, T x, u64) { return acc | (widen(x) != (C)0); }
+    DEVICE Term term(T x) { return widen(x) != (C)0; }
     DEVICE Acc merge(Acc a, Acc b) { return a | b; }
     DEVICE Out finish(Acc acc, u64) { return acc; }
 };
@@ -118,19 +121,15 @@ struct any_op {
 #define LEAST Limits<C>::min
 #define GREATEST Limits<C>::max
 #endif
-struct max_op {
-    typedef C Acc;
-    typedef T Out;
+struct max_op : Fold<C, T> {
     DEVICE Acc identity() { return LEAST; }
-    DEVICE Acc add(Acc acc, T x, u64) { return maximum(acc, widen(x)); }
+    DEVICE Term term(T x) { return widen(x); }
     DEVICE Acc merge(Acc a, Acc b) { return maximum(a, b); }
     DEVICE Out finish(Acc acc, u64) { return narrow<T>(acc); }
 };
-struct min_op {
-    typedef C Acc;
-    typedef T Out;
+struct min_op : Fold<C, T> {
     DEVICE Acc identity() { return GREATEST; }
-    DEVICE Acc add(Acc acc, T x, u64) { return minimum(acc, widen(x)); }
+    DEVICE Term term(T x) { return widen(x); }
     DEVICE Acc merge(Acc a, Acc b) { return minimum(a, b); }
     DEVICE Out finish(Acc acc, u64) { return narrow<T>(acc); }
 };
@@ -139,6 +138,7 @@ struct min_op {
 template <bool GREATER> struct Arg {
     struct Acc { C value; u64 at; };
     typedef i64 Out;
+    static const bool positions = true, compensated = false;
     DEVICE Acc identity() { return {GREATER ? LEAST : GREATEST, ~0ull}; }
     DEVICE Acc merge(Acc a, Acc b) {
         bool a_nan = a.value != a.value, b_nan = b.value != b.value;
@@ -176,6 +176,22 @@ template <int N> DEVICE i64 offset(const Nest<N>& nest, int operand, u64 index) 
     return nest.rank <= 1 ? (i64)index * nest.strides[operand][0] : far_offset(nest, operand, index);
 }
 
+// The offsets at visits first, first + step, …, none after `last`; where FAR, of several axes.
+template <bool FAR, int M> DEVICE void offsets(const Nest<1>& nest, i64 stride, u64 first, u64 step, u64 last, i64 (&at)[M]) {
+    if (FAR && nest.mode != WIDE) {
+        i64 all[M][1];
+        place(nest, nest.rank, first, (u32)step, last, all);
+#pragma unroll
+        for (int m = 0; m < M; m++) at[m] = all[m][0];
+    } else {
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            u64 visit = min(first + m * step, last);
+            at[m] = FAR ? far_offset(nest, 0, visit) : (i64)visit * stride;
+        }
+    }
+}
+
 // Where a result is written: the kept nest counts groups of `width` of them.
 DEVICE i64 result_at(const Reduce& args, u64 result, u32 width) {
     return width == 1 ? offset(args.kept, 0, result)
@@ -198,13 +214,12 @@ template <class R> DEVICE typename R::Acc merge_row(typename R::Acc acc, u32 lan
     typename R::Acc* warps = (typename R::Acc*)memory;
     for (u32 half = min(lanes, 32) / 2; half > 0; half /= 2) acc = R::merge(acc, shuffle_down(acc, half));
     if (lanes > 32) {
-        u32 warp = threadIdx.x / 32;
-        // What the last tile left there has been read.
+        u32 warp = threadIdx.x / 32, count = lanes / 32, lane = threadIdx.x % 32;
+        if (lane == 0) warps[warp] = acc;
         __syncthreads();
-        if (threadIdx.x % 32 == 0) warps[warp] = acc;
-        __syncthreads();
-        if (threadIdx.x % lanes == 0) {
-            for (u32 i = 1; i < lanes / 32; i++) acc = R::merge(acc, warps[warp + i]);
+        if (warp % count == 0) {
+            acc = warps[warp + lane % count];
+            for (u32 half = count / 2; half > 0; half /= 2) acc = R::merge(acc, shuffle_down(acc, half));
         }
     }
     return acc;
@@ -216,8 +231,6 @@ template <class R, int W>
 DEVICE const typename R::Acc* merge_columns(typename R::Acc (&acc)[W], u32 lane, u32 lanes, u32 step) {
     __shared__ alignas(16) unsigned char memory[W * THREADS * sizeof(typename R::Acc)];
     typename R::Acc* mine = (typename R::Acc*)memory + threadIdx.x;
-    // What the last tile left there has been read.
-    __syncthreads();
 #pragma unroll
     for (int j = 0; j < W; j++) mine[j * THREADS] = acc[j];
     for (u32 half = lanes / 2; half > 0; half /= 2) {
@@ -239,24 +252,55 @@ template <class R> DEVICE void deliver(const Reduce& args, typename R::Acc acc, 
     }
 }
 
-// Adds W neighbouring results' elements at visits start, start + step, … before end. AHEAD loads run ahead of the
-// additions, which wait for one another. FAR visits are of several axes: there the offset is a call.
+template <class R> DEVICE typename R::Term join(typename R::Term a, typename R::Term b) {
+    if constexpr (R::compensated) return a + b;
+    else return R::merge(a, b);
+}
+
+// The terms as a tree.
+template <class R, int K> DEVICE typename R::Term tree(const typename R::Term* terms) {
+    if constexpr (K == 1) return terms[0];
+    else return join<R>(tree<R, K / 2>(terms), tree<R, K / 2>(terms + K / 2));
+}
+template <class R, int K> DEVICE typename R::Acc add_terms(typename R::Acc acc, const typename R::Term (&terms)[K]) {
+    if constexpr (R::compensated) return R::add(acc, tree<R, K>(terms));
+    else return R::merge(acc, tree<R, K>(terms));
+}
+
+// What leaves a sum or another fold as it is.
+template <class R> DEVICE typename R::Term nothing() {
+    if constexpr (R::compensated) return 0;
+    else return R::identity();
+}
+
+// The loads that run ahead of the additions, which wait for one another.
+#define AHEAD 4
+
+// Adds W neighbouring results' elements at visits start, start + step, … before end. FAR visits are of several axes.
 template <class R, int W, bool FAR>
 DEVICE void accumulate(typename R::Acc (&acc)[W], const Reduce& args, const T* x, u64 start, u64 end, u64 step) {
-    const int AHEAD = FAR ? 2 : 4;
     i64 stride = args.reduced.strides[0][0];
     for (u64 at = start; at < end; at += AHEAD * step) {
-        Pack<T, W> ahead[AHEAD];
+        // Past the end the last one is read again, and left out below.
+        i64 places[AHEAD];
+        offsets<FAR>(args.reduced, stride, at, step, end - 1, places);
+        Words<sizeof(T) * W> ahead[AHEAD];
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            u64 visit = at + i * step;
-            if (visit < end) ahead[i] = *(const Pack<T, W>*)(x + (FAR ? far_offset(args.reduced, 0, visit) : (i64)visit * stride));
-        }
+        for (int i = 0; i < AHEAD; i++) ahead[i] = *(const Words<sizeof(T) * W>*)(x + places[i]);
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            if (at + i * step < end) {
+        for (int j = 0; j < W; j++) {
+            if constexpr (R::positions) {
 #pragma unroll
-                for (int j = 0; j < W; j++) acc[j] = R::add(acc[j], ahead[i].lane[j], at + i * step);
+                for (int i = 0; i < AHEAD; i++) {
+                    if (at + i * step < end) acc[j] = R::add(acc[j], lane_of<T>(ahead[i], j), at + i * step);
+                }
+            } else {
+                typename R::Term terms[AHEAD];
+#pragma unroll
+                for (int i = 0; i < AHEAD; i++) {
+                    terms[i] = at + i * step < end ? R::term(lane_of<T>(ahead[i], j)) : nothing<R>();
+                }
+                acc[j] = add_terms<R>(acc[j], terms);
             }
         }
     }
@@ -266,20 +310,30 @@ DEVICE void accumulate(typename R::Acc (&acc)[W], const Reduce& args, const T* x
 template <class R, bool FAR>
 DEVICE void accumulate_packs(typename R::Acc (&acc)[1], const Reduce& args, const T* x, u64 first, u64 start, u64 end,
                              u64 step) {
-    const int V = 16 / sizeof(T), AHEAD = FAR ? 2 : 4;
+    const int V = 16 / sizeof(T);
     for (u64 at = start; at < end; at += AHEAD * step) {
-        Pack<T, V> ahead[AHEAD];
+        i64 places[AHEAD];
+        offsets<FAR>(args.reduced, V, at, step, end - 1, places);
+        Words<16> ahead[AHEAD];
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            u64 pack = at + i * step;
-            if (pack < end) ahead[i] = *(const Pack<T, V>*)(x + (FAR ? far_offset(args.reduced, 0, pack) : (i64)(pack * V)));
-        }
+        for (int i = 0; i < AHEAD; i++) ahead[i] = *(const Words<16>*)(x + places[i]);
+        if constexpr (R::positions) {
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            if (at + i * step < end) {
+            for (int i = 0; i < AHEAD; i++) {
+                if (at + i * step < end) {
 #pragma unroll
-                for (int j = 0; j < V; j++) acc[0] = R::add(acc[0], ahead[i].lane[j], first + (at + i * step) * V + j);
+                    for (int j = 0; j < V; j++) acc[0] = R::add(acc[0], lane_of<T>(ahead[i], j), first + (at + i * step) * V + j);
+                }
             }
+        } else {
+            typename R::Term terms[AHEAD * V];
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                bool inside = at + i * step < end;
+#pragma unroll
+                for (int j = 0; j < V; j++) terms[i * V + j] = inside ? R::term(lane_of<T>(ahead[i], j)) : nothing<R>();
+            }
+            acc[0] = add_terms<R>(acc[0], terms);
         }
     }
 }
@@ -335,53 +389,54 @@ DEVICE void reduce_columns(const Reduce& args, u64 tile, u64 split, u64 begin, u
 }
 
 template <class R, bool FAR> DEVICE void first_pass(const Reduce& args) {
-    u64 tiles = args.columns ? (args.results / args.columns + args.slots - 1) / args.slots
-                             : (args.results + args.slots - 1) / args.slots;
     u64 visits = FAR ? args.reduced.count : args.count;
-    for (u64 work = blockIdx.x; work < tiles * args.splits; work += gridDim.x) {
-        u64 split = work % args.splits, tile = work / args.splits;
-        u64 begin = split * args.run, end = min(visits, begin + args.run);
-        if (!args.columns) reduce_rows<R, FAR>(args, tile, split, begin, end);
-        else if (args.columns == 1) reduce_columns<R, 1, FAR>(args, tile, split, begin, end);
-        else reduce_columns<R, WIDTH, FAR>(args, tile, split, begin, end);
-    }
+    u32 tile = blockIdx.x / (u32)args.splits, split = blockIdx.x - tile * (u32)args.splits;
+    u64 begin = split * args.run, end = min(visits, begin + args.run);
+    if (!args.columns) reduce_rows<R, FAR>(args, tile, split, begin, end);
+    else if (args.columns == 1) reduce_columns<R, 1, FAR>(args, tile, split, begin, end);
+    else reduce_columns<R, WIDTH, FAR>(args, tile, split, begin, end);
 }
 
 // Neighbouring threads merge the splits of neighbouring results.
 template <class R> DEVICE void second_pass(const Reduce& args) {
     typedef typename R::Acc Acc;
     u32 slots = THREADS / args.finish_lanes, lane = threadIdx.x / slots;
-    for (u64 first = (u64)blockIdx.x * slots; first < args.results; first += (u64)gridDim.x * slots) {
-        u64 result = first + threadIdx.x % slots;
-        Acc acc[1] = {R::identity()};
-        if (result < args.results) {
+    u64 result = (u64)blockIdx.x * slots + threadIdx.x % slots;
+    Acc acc[1] = {R::identity()};
+    if (result < args.results) {
 #pragma unroll 4
-            for (u64 split = lane; split < args.splits; split += args.finish_lanes) {
-                acc[0] = R::merge(acc[0], ((const Acc*)args.partial)[split * args.results + result]);
-            }
+        for (u64 split = lane; split < args.splits; split += args.finish_lanes) {
+            acc[0] = R::merge(acc[0], ((const Acc*)args.partial)[split * args.results + result]);
         }
-        const Acc* merged = merge_columns<R, 1>(acc, lane, args.finish_lanes, slots);
-        if (lane == 0 && result < args.results) {
-            ((typename R::Out*)args.out)[result_at(args, result, max(args.columns, 1))] = R::finish(*merged, args.count);
-        }
+    }
+    const Acc* merged = merge_columns<R, 1>(acc, lane, args.finish_lanes, slots);
+    if (lane == 0 && result < args.results) {
+        ((typename R::Out*)args.out)[result_at(args, result, max(args.columns, 1))] = R::finish(*merged, args.count);
     }
 }
 
-#define REDUCE(op)                                          \
-    KERNEL(op, Reduce) {                                    \
-        if (args.reduced.rank <= 1) first_pass<op##_op, false>(args); \
-        else first_pass<op##_op, true>(args);               \
-    }                                                       \
+// Enough blocks of a multiprocessor to hide what each waits for, as far as the registers for wider arithmetic allow.
+#define BLOCKS (sizeof(C) < 8 ? 4 : 2)
+#define REDUCE(op)                                                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) NAME(op, ELEMENT)(const __grid_constant__ Reduce args) { \
+        if (args.reduced.rank <= 1) first_pass<op##_op, false>(args);                                                 \
+        else first_pass<op##_op, true>(args);                                                                         \
+    }                                                                                                                 \
     KERNEL(op##_finish, Reduce) { second_pass<op##_op>(args); }
 
+#if PART == 0 && !IS_BOOL
+REDUCE(mean)
+REDUCE(sum)
+#elif PART == 1 && !IS_BOOL
+REDUCE(max)
+REDUCE(min)
+#elif PART == 2
 REDUCE(all)
 REDUCE(any)
 #if !IS_BOOL
-REDUCE(max)
-REDUCE(mean)
-REDUCE(min)
 REDUCE(prod)
-REDUCE(sum)
+#endif
+#elif PART == 3 && !IS_BOOL
 REDUCE(argmax)
 REDUCE(argmin)
 #endif

@@ -1,5 +1,4 @@
-//! Reductions; the kernels, and how a block shares its work, are in `reduce.cu`. Statistics are the composition that
-//! `backend-api` provides.
+//! Reductions; the kernels, and how a block shares its work, are in `reduce.cu`.
 
 use congruent_backend_api::ops::reduce::{ArgReduce, Reduce};
 use congruent_backend_api::{DType, Op, ReduceOps, Result};
@@ -104,7 +103,7 @@ struct Schedule {
 impl Schedule {
     fn new(kept: &DeviceNest<2>, reduced: &DeviceNest<1>, address: u64, size: usize, multiprocessors: u32) -> Self {
         // Fewer accesses than this do not pay for a thread of their own, and fewer not for a block of their own.
-        const PER_LANE: usize = 4;
+        const PER_LANE: usize = 8;
         const PER_SPLIT_LANE: usize = 16;
         let pack = 16 / size;
         let (kept, closest) = closest_last(kept);
@@ -144,7 +143,7 @@ impl Schedule {
             let groups = results / schedule.columns;
             // A warp reads 32 neighbours, or all that there are.
             let most = THREADS / groups.next_power_of_two().clamp(1, 32);
-            schedule.lanes = count.div_ceil(2 * PER_LANE).next_power_of_two().clamp(1, most);
+            schedule.lanes = count.div_ceil(PER_LANE).next_power_of_two().clamp(1, most);
             schedule.tiles = groups.div_ceil(THREADS / schedule.lanes);
         } else {
             // A search may walk its axis backwards, which packs do not.
@@ -167,7 +166,7 @@ impl Schedule {
             schedule.tiles = results.div_ceil(THREADS / schedule.lanes);
         }
         let fill = 4 * multiprocessors as usize;
-        let wanted = if schedule.tiles < fill { (8 * fill).div_ceil(schedule.tiles) } else { 1 };
+        let wanted = if schedule.tiles < fill { (2 * fill).div_ceil(schedule.tiles) } else { 1 };
         schedule.splits = wanted.min(visits.div_ceil(schedule.lanes * access * PER_SPLIT_LANE)).max(1);
         schedule.run = visits.div_ceil(schedule.splits).next_multiple_of(access) as u64;
         schedule.finish_lanes = THREADS / results.next_power_of_two().clamp(1, 32);
@@ -215,17 +214,17 @@ mod tests {
     #[test]
     fn the_shape_decides() {
         // All to one: the block's threads on neighbouring packs, and many blocks.
-        assert_eq!(schedule(&[], &[(1 << 24, 1)]), (0, true, 256, 1, 1024));
+        assert_eq!(schedule(&[], &[(1 << 24, 1)]), (0, true, 256, 1, 800));
         // Short rows: several results per warp.
         assert_eq!(schedule(&[(10_000, 8)], &[(8, 1)]), (0, true, 1, 40, 1));
         // Long rows: a block each, and no second pass.
         assert_eq!(schedule(&[(8192, 8192)], &[(8192, 1)]), (0, true, 256, 8192, 1));
         // Two reduced axes in packs, unless rows of packs are broken.
-        assert_eq!(schedule(&[(512, 64)], &[(64, 32768), (64, 1)]), (0, true, 256, 512, 1));
+        assert_eq!(schedule(&[(512, 64)], &[(64, 32768), (64, 1)]), (0, true, 128, 256, 1));
         assert_eq!(schedule(&[(512, 63)], &[(64, 32256), (63, 1)]), (0, false, 256, 512, 1));
         // Columns: neighbouring threads on neighbouring groups of results.
-        assert_eq!(schedule(&[(4096, 1)], &[(4096, 4096)]), (4, false, 8, 32, 32));
-        assert_eq!(schedule(&[(4097, 1)], &[(4096, 4097)]), (1, false, 8, 129, 25));
+        assert_eq!(schedule(&[(4096, 1)], &[(4096, 4096)]), (4, false, 8, 32, 25));
+        assert_eq!(schedule(&[(4097, 1)], &[(4096, 4097)]), (1, false, 8, 129, 7));
         // Two columns: the other threads of a block share their elements.
         assert_eq!(schedule(&[(2, 1)], &[(1 << 20, 2)]), (1, false, 128, 1, 512));
         // Nothing to reduce, or only one element each.

@@ -332,10 +332,12 @@ template <class R> DEVICE void pass(const Scan& args, bool write) {
     KERNEL(op, Scan) { pass<op##_op>(args, args.splits == 1); }          \
     KERNEL(op##_finish, Scan) { pass<op##_op>(args, true); }
 
-SCAN(cummax)
-SCAN(cummin)
+#if PART == 0
 SCAN(cumprod)
 SCAN(cumsum)
-#if IS_FLOAT
+#elif PART == 1
+SCAN(cummax)
+SCAN(cummin)
+#elif IS_FLOAT
 SCAN(logcumsumexp)
 #endif

@@ -362,6 +362,7 @@ template <class Position> DEVICE void move_tiles(const Sort& args, Key* keys, u1
     }
 }
 
+#if PART == 0
 KERNEL(sort, Sort) {
     __shared__ Key keys[TILE];
     __shared__ u16 sources[TILE];
@@ -373,6 +374,8 @@ KERNEL(sort, Sort) {
     else if (args.wide) move_tiles<u64>(args, keys, sources, starts, bases);
     else move_tiles<u32>(args, keys, sources, starts, bases);
 }
+
+#else
 
 // ---- The first k -------------------------------------------------------------------------------------------------
 
@@ -482,3 +485,5 @@ KERNEL(searchsorted, Search) {
         args.out[offset(args.nest, 0, index)] = (i64)low;
     }
 }
+
+#endif
