@@ -6,7 +6,7 @@ use std::fmt;
 use crate::backend::{Backend, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::attention::{Attention, AttentionOps};
+use crate::ops::attention::{Attention, AttentionInputs, AttentionOps};
 use crate::ops::binary::{Binary, BinaryOps};
 use crate::ops::compare::{Clamp, Compare, CompareOps, Where};
 use crate::ops::conv::{Conv, ConvOps};
@@ -275,17 +275,8 @@ impl<B: IndexOps> IndexOps for Erase<B> {
 
 #[deny(clippy::missing_trait_methods, reason = "a provided method that is not forwarded would lose its override")]
 impl<B: AttentionOps> AttentionOps for Erase<B> {
-    fn attention(
-        &self,
-        plan: &Attention,
-        q: &Erased,
-        k: &Erased,
-        v: &Erased,
-        mask: Option<&Erased>,
-        out: &mut Erased,
-    ) -> Result<()> {
-        let mask = self.optional(mask)?;
-        self.0.attention(plan, self.inner(q)?, self.inner(k)?, self.inner(v)?, mask, self.inner_mut(out)?)
+    fn attention(&self, plan: &Attention, inputs: AttentionInputs<&Erased>, out: &mut Erased) -> Result<()> {
+        self.0.attention(plan, inputs.try_map(|input| self.inner(input))?, self.inner_mut(out)?)
     }
 }
 

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use congruent_backend_api::ops::attention::AttentionOp;
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
 use congruent_backend_api::ops::index::ScatterOp;
@@ -300,7 +301,7 @@ const REST: usize = RANDOM + RandomOp::ALL.len();
 const STATISTIC: usize = REST + 10;
 const NORMALIZE: usize = STATISTIC + StatisticOp::ALL.len();
 const ATTENTION: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
-const POOL: usize = ATTENTION + 1;
+const POOL: usize = ATTENTION + AttentionOp::ALL.len();
 const OPS: usize = POOL + PoolOp::ALL.len();
 
 /// A different number below `OPS` for each op that has a kernel.
@@ -316,7 +317,7 @@ fn op_index(op: Op) -> usize {
         Op::Scatter(op) => SCATTER + op as usize,
         Op::Sort(op) => SORT + op as usize,
         Op::Random(op) => RANDOM + op as usize,
-        Op::Attention => ATTENTION,
+        Op::Attention(op) => ATTENTION + op as usize,
         Op::Pool(op) => POOL + op as usize,
         Op::Clamp => REST,
         Op::Copy => REST + 1,

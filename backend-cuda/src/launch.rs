@@ -187,28 +187,32 @@ pub(crate) struct MatmulParameter {
 
 impl Parameter for MatmulParameter {}
 
-/// `Attention` of `attention.cu`; strides are those of the output, q, k, v and the mask.
+/// `Attention` of `attention.cu`; strides are those of the plan's operands.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct AttentionParameter {
     pub(crate) out: DevicePointer,
-    pub(crate) q: DevicePointer,
-    pub(crate) k: DevicePointer,
-    pub(crate) v: DevicePointer,
-    pub(crate) mask: DevicePointer,
-    pub(crate) strides: [[i64; 4]; 5],
+    pub(crate) inputs: [DevicePointer; 9],
+    pub(crate) strides: [[i64; 4]; 10],
     pub(crate) batch: u64,
     pub(crate) heads: u64,
+    pub(crate) kv_heads: u64,
     pub(crate) group: u64,
     pub(crate) queries: u64,
     pub(crate) keys: u64,
+    pub(crate) window: i64,
     pub(crate) scale: f64,
+    pub(crate) soft_cap: f64,
+    pub(crate) kept: f64,
+    pub(crate) threshold: u64,
+    pub(crate) seed: u64,
+    pub(crate) offset: u64,
     pub(crate) depth: u32,
     pub(crate) width: u32,
     pub(crate) columns: u32,
     pub(crate) causal: u32,
+    pub(crate) first: u32,
     pub(crate) boolean: u32,
-    pub(crate) unused: u32,
 }
 
 impl Parameter for AttentionParameter {}

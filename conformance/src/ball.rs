@@ -144,6 +144,20 @@ impl Steps {
         self.function(value, moved, log.abs() + moved, ulps)
     }
 
+    /// tanh a, within `ulps` units in the last place of an exact argument.
+    #[must_use]
+    pub fn tanh(self, a: Ball, ulps: f64) -> Ball {
+        if a.is_zero() {
+            return a;
+        }
+        let tanh = core_math::tanh(a.value.hi);
+        let value = Dd::sum(tanh, a.value.lo * (1.0 - tanh * tanh));
+        // The steepest place of the ball is the one nearest to 0; 4·exp(−2x) bounds the derivative from above too.
+        let nearest = (a.value.hi.abs() - a.error).max(0.0);
+        let moved = (a.error * (4.0 * (-2.0 * nearest).exp()).min(1.0)).min(2.0);
+        self.function(value, moved, (tanh.abs() + moved).min(1.0), ulps)
+    }
+
     /// √a of a ≥ 0, rounded correctly.
     #[must_use]
     pub fn sqrt(self, a: Ball) -> Ball {
@@ -258,6 +272,7 @@ mod tests {
             prop_assert!(holds(steps.ln(positive, 3.0), root.ln()));
             let small = ball(a.value.hi / 4096.0, a.error / 4096.0);
             prop_assert!(holds(steps.exp(small, 3.0), (x / 4096.0).exp()));
+            prop_assert!(holds(steps.tanh(a, 4.0), x.tanh()));
             let terms = [a, b, a, b];
             prop_assert!(holds(steps.sum(&terms, 3), x + y + x + y));
         }

@@ -2,7 +2,7 @@
 //! given to the oracle, and written to a replay file.
 
 use congruent_backend_api::erase::{AnyBackend, Erased};
-use congruent_backend_api::ops::attention::{Attention, AttentionOptions};
+use congruent_backend_api::ops::attention::{Attention, AttentionOp, AttentionOptions};
 use congruent_backend_api::ops::binary::{Binary, BinaryOp};
 use congruent_backend_api::ops::compare::{Clamp, Compare, CompareOp, Where};
 use congruent_backend_api::ops::conv::{Conv, ConvOp, ConvOptions};
@@ -21,6 +21,7 @@ use congruent_backend_api::ops::unary::{Unary, UnaryOp};
 use congruent_backend_api::{DType, Error, ErrorKind, Layout, Op, Result, Scalar, Source, View};
 
 use crate::host::HostTensor;
+use crate::ops::attention;
 use crate::spec::filled;
 
 /// An op with its attributes.
@@ -33,8 +34,15 @@ pub enum Call {
         /// The axis.
         axis: isize,
     },
-    /// Attention of q, k, v; a fourth input is the mask.
-    Attention(AttentionOptions),
+    /// Attention, its log-sum-exp or one of its gradients.
+    Attention {
+        /// Which.
+        op: AttentionOp,
+        /// Beside the operands.
+        options: AttentionOptions,
+        /// Which operands are given.
+        given: attention::Given,
+    },
     /// Arithmetic of two operands.
     Binary(BinaryOp),
     /// Limits to two bounds.
@@ -194,7 +202,7 @@ impl Case {
     pub fn op(&self) -> Op {
         match &self.call {
             Call::ArgReduce { op, .. } => Op::ArgReduce(*op),
-            Call::Attention(_) => Op::Attention,
+            Call::Attention { op, .. } => Op::Attention(*op),
             Call::Binary(op) => Op::Binary(*op),
             Call::Clamp { .. } => Op::Clamp,
             Call::Compare(op) => Op::Compare(*op),
@@ -365,11 +373,11 @@ impl Case {
                 let plan = Normalize::new(*op, *epsilon, axes, view(0)?, other(1)?, other(2)?, out_view)?;
                 backend.normalize(&plan, required(0)?, storages.get(1).copied().flatten(), third, out)
             }
-            Call::Attention(options) => {
-                let mask = (self.inputs.len() > 3).then(|| view(3)).transpose()?;
-                let plan = Attention::new(view(0)?, view(1)?, view(2)?, mask, *options, out_view)?;
-                let mask = storages.get(3).copied().flatten();
-                backend.attention(&plan, required(0)?, required(1)?, required(2)?, mask, out)
+            Call::Attention { op, options, given } => {
+                let missing = || Error::new(ErrorKind::Argument, op.name(), "an operand is missing");
+                let views = attention::inputs(*given, view)?.ok_or_else(missing)?;
+                let plan = Attention::new(*op, views, *options, out_view)?;
+                backend.attention(&plan, attention::inputs(*given, required)?.ok_or_else(missing)?, out)
             }
             Call::Matmul { alpha, beta } => {
                 let plan = Matmul::new(view(0)?, view(1)?, *alpha, *beta, out_view)?;

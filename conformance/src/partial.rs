@@ -15,7 +15,7 @@
 //! generic over the families it needs takes such a backend as it is; `Partial` is for code that asks for
 //! [`AllOps`](congruent_backend_api::AllOps): the kit, and [`AnyBackend`](congruent_backend_api::erase::AnyBackend).
 
-use congruent_backend_api::ops::attention::Attention;
+use congruent_backend_api::ops::attention::{Attention, AttentionInputs};
 use congruent_backend_api::ops::binary::Binary;
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::conv::Conv;
@@ -254,7 +254,7 @@ impl<B: Backend> Backend for Partial<B> {
             Op::Scan(_) => self.scan.is_some(),
             Op::Statistic(_) => self.statistic.is_some(),
             Op::Sort(_) | Op::SearchSorted => self.sort.is_some(),
-            Op::Attention => self.attention.is_some(),
+            Op::Attention(_) => self.attention.is_some(),
             Op::Matmul => self.matmul.is_some(),
             Op::Linear => self.linear.is_some(),
             Op::Normalize(_) | Op::NormalizeGrad(_) => self.norm.is_some(),
@@ -443,16 +443,8 @@ impl<B: Backend> IndexOps for Partial<B> {
 
 #[deny(clippy::missing_trait_methods, reason = "the composition would hide the backend's own attention")]
 impl<B: Backend> AttentionOps for Partial<B> {
-    fn attention(
-        &self,
-        plan: &Attention,
-        q: &B::Storage,
-        k: &B::Storage,
-        v: &B::Storage,
-        mask: Option<&B::Storage>,
-        out: &mut B::Storage,
-    ) -> Result<()> {
-        self.has(self.attention, Op::Attention, plan.dtype())?.attention(plan, q, k, v, mask, out)
+    fn attention(&self, plan: &Attention, inputs: AttentionInputs<&B::Storage>, out: &mut B::Storage) -> Result<()> {
+        self.has(self.attention, Op::Attention(plan.op()), plan.dtype())?.attention(plan, inputs, out)
     }
 }
 

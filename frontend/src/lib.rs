@@ -102,5 +102,5 @@ pub use congruent_backend_api::{
 pub use device::*;
 pub use index::{Index, Indices, IntoSlice, Position, Subscript, step};
 pub use operand::{Axes, Bound, Operand};
-pub use ops::Generator;
+pub use ops::{Generator, KvCache};
 pub use tensor::Tensor;

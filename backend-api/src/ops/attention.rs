@@ -1,68 +1,87 @@
-//! Scaled dot-product attention with grouped heads, masks and causality.
+//! Scaled dot-product attention with grouped heads, masks, causality and windows, and its gradients.
 //!
-//! For query i and key j of a batch and a head, and a scale c (by default 1/√d):
+//! For query i and key j of a batch item and a head, a scale c (by default 1/√d) and a soft cap a:
 //!
 //! ```text
-//! s[i, j] = c · Σ q[i, ·] · k[j, ·]  (+ mask[i, j] where the mask is additive)
-//! p[i, ·] = softmax of s[i, ·] over the keys that i sees
-//! y[i, ·] = Σ p[i, j] · v[j, ·]
+//! t[i, j] = c · Σ q[i, ·] · k[j, ·]                 the score
+//! s[i, j] = a · tanh(t[i, j] / a)                   with a soft cap, else t[i, j]
+//!           − slope · |place of i − j|              with slopes
+//!           + mask[i, j]                            where the mask is additive
+//! l[i]    = ln Σ exp(s[i, j])                       over the keys that i sees
+//! p[i, j] = exp(s[i, j] − l[i])                     0 where i does not see j
+//! y[i, ·] = Σ p[i, j] · r[i, j] · v[j, ·]           with r = 1, or what dropout makes of it
+//! ```
+//!
+//! [`Output`](AttentionOp::Output) is y, [`LogSumExp`](AttentionOp::LogSumExp) is l: outputs over parts of the keys are
+//! put together by it, each weighted with exp(l of the part − l of all). Given the gradient dy of y, l, and
+//! δ\[i\] = Σ dy\[i, ·\] · y\[i, ·\], the gradients compute p anew:
+//!
+//! ```text
+//! g[i, j]  = p[i, j] · (r[i, j] · Σ dy[i, ·] · v[j, ·] − δ[i])       times 1 − tanh² (t[i, j] / a) with a soft cap
+//! dq[i, ·] = c · Σ g[i, j] · k[j, ·]
+//! dk[j, ·] = c · Σ g[i, j] · q[i, ·]                    over the queries of every head that reads the key
+//! dv[j, ·] = Σ p[i, j] · r[i, j] · dy[i, ·]             likewise
 //! ```
 //!
 //! q is [batch, heads, n, d], k is [batch, kv_heads, m, d], v is [batch, kv_heads, m, e], y is [batch, heads, n, e]. Query
-//! head h reads key head h / (heads / kv_heads): grouped-query attention, multi-query with one key head. A query sees a
-//! key unless a boolean mask has `false` there, an additive one −∞, or, in causal attention, j > i + (m − n): the last
-//! query sees every key, as when the queries continue a sequence whose keys are all kept.
+//! head h reads key head h / (heads / kv_heads): grouped-query attention, multi-query with one key head. The *place* of
+//! query i is the key at which it stands: i + (m − n), or i with [`Alignment::First`]; m is the length of the batch item
+//! where lengths are given. A query sees the keys of its batch item, but none that a boolean mask has `false` for, an
+//! additive one −∞, that lies behind its place in causal attention, or as far from it as the window says.
 //!
-//! The composition here is what a new backend inherits. It keeps the n × m scores of every head in memory; a backend
-//! overrides the method to do without.
+//! Dropout: weight (i, j) of head h and batch item b, number w = ((b · heads + h) · n + i) · m + j, is left out (r = 0) where
+//! word `offset` + w of the [stream](crate::ops::random) of the seed is less than probability · 2³², as `bernoulli` of a
+//! tensor [batch, heads, n, m] is true; else r = 1/(1 − probability). Here m is that of k, whatever the lengths.
+//!
+//! The composition that is [provided](compose) keeps the scores of some queries in memory, never of all.
+
+mod compose;
+mod options;
 
 use crate::backend::Storage;
-use crate::compose::{Composer, Temporary};
-use crate::dtype::{DType, Element, Scalar};
-use crate::elementwise::{Source, View, check_domain, check_dtype, check_output, check_shape, check_storage};
+use crate::dtype::{DType, Scalar};
+use crate::elementwise::{View, check_domain, check_dtype, check_output, check_shape, check_storage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
 use crate::ops::Op;
-use crate::ops::binary::BinaryOp;
-use crate::ops::compare::{CompareOp, Where};
-use crate::ops::copy::{Copy, Fill};
-use crate::ops::matmul::{Matmul, MatmulOps};
+use crate::ops::matmul::MatmulOps;
 use crate::ops::norm::NormOps;
-use crate::ops::reduce::ReduceOp;
-use crate::ops::unary::UnaryOp;
-use crate::shape::{MAX_RANK, Shape};
+use crate::ops::random::RandomOps;
+use crate::shape::Shape;
 
-const OP: &str = "attention";
+pub use compose::compose;
+pub use options::{Alignment, AttentionGradient, AttentionInputs, AttentionOp, AttentionOptions, Band, Dropout};
 
-/// What attention does beside the product of its operands.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct AttentionOptions {
-    /// The factor of the scores; `None` is 1/√d.
-    pub scale: Option<f64>,
-    /// Whether query i sees only keys up to i + (keys − queries).
-    pub causal: bool,
-}
+/// The roles of the operands, the output first.
+const ROLES: [&str; 10] =
+    ["the output", "q", "k", "v", "the mask", "slopes", "lengths", "the gradient", "logsumexp", "delta"];
 
-/// A validated call of attention. Operands are the output, q, k, v and the mask, all of rank 4.
+/// A validated call. Operand 0 is the output, then come the inputs in the order of [`AttentionInputs::to_array`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
+    op: AttentionOp,
     dtype: DType,
     scale: Scalar,
-    causal: bool,
-    mask: Option<DType>,
-    layouts: [Layout; 5],
-    min_lens: [usize; 5],
+    soft_cap: Option<Scalar>,
+    band: Band,
+    dropout: Option<(Scalar, u64, u64)>,
+    /// Each operand's dtype, where it is given.
+    dtypes: [Option<DType>; 10],
+    layouts: [Layout; 10],
+    min_lens: [usize; 10],
 }
 
 impl Attention {
-    /// The shape of the result.
+    /// The shape of the result of an op.
     ///
     /// # Errors
     /// `Shape` unless q is [batch, heads, n, d], k [batch, kv_heads, m, d] and v [batch, kv_heads, m, e], with kv_heads
     /// a divisor of heads.
-    pub fn shape(q: &[usize], k: &[usize], v: &[usize]) -> Result<Shape> {
-        let fail =
-            |rule: String| Err(Error::new(ErrorKind::Shape, OP, format!("q is {q:?}, k is {k:?}, v is {v:?}: {rule}")));
+    pub fn shape(op: AttentionOp, q: &[usize], k: &[usize], v: &[usize]) -> Result<Shape> {
+        let name = op.name();
+        let fail = |rule: String| {
+            Err(Error::new(ErrorKind::Shape, name, format!("q is {q:?}, k is {k:?}, v is {v:?}: {rule}")))
+        };
         let (&[batch, heads, queries, depth], &[k_batch, k_heads, keys, k_depth], &[v_batch, v_heads, v_keys, width]) =
             (q, k, v)
         else {
@@ -84,63 +103,128 @@ impl Attention {
         if v_keys != keys {
             return fail("k and v must hold the same number of positions".into());
         }
-        Shape::new(OP, &[batch, heads, queries, width])
+        match op {
+            AttentionOp::Output => Shape::new(name, &[batch, heads, queries, width]),
+            AttentionOp::LogSumExp => Shape::new(name, &[batch, heads, queries]),
+            AttentionOp::GradQuery => Shape::new(name, q),
+            AttentionOp::GradKey => Shape::new(name, k),
+            AttentionOp::GradValue => Shape::new(name, v),
+        }
     }
 
-    /// Plans `out = attention(q, k, v)`; `out` has the shape that [`shape`](Self::shape) gives. The mask broadcasts to
-    /// [batch, heads, n, m]; a bool mask is true where a query sees a key, a mask of q's dtype is added to the scores.
+    /// The dtype in which operands of a dtype are computed, and that of slopes, logsumexp and delta: f32 for f16 and bf16.
+    #[must_use]
+    pub fn wide(dtype: DType) -> DType {
+        if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+    }
+
+    /// Plans `out = op(inputs)`; `out` has the shape that [`shape`](Self::shape) gives, and the dtype of q or, for
+    /// `LogSumExp`, [the wide one](Self::wide).
     ///
     /// # Errors
-    /// `DType` unless q, k, v and `out` have one float dtype and the mask has it too or is bool; `Shape` as for
-    /// [`shape`](Self::shape), for a mask that does not broadcast, and when `out` has another shape; `Argument` for a
-    /// scale that is not finite and for an output that overlaps itself.
+    /// `DType` unless the operands have the dtypes that [`AttentionInputs`] says, with q of a float dtype; `Shape` as for
+    /// [`shape`](Self::shape), and for another operand or an output of another shape; `Argument` for a scale that is not
+    /// finite, a soft cap that is not a positive number, a window of 0, a probability outside 0 ≤ p < 1, operands of the
+    /// gradient that are missing or are not asked for, and for an output that overlaps itself.
     pub fn new(
-        q: View<'_>,
-        k: View<'_>,
-        v: View<'_>,
-        mask: Option<View<'_>>,
+        op: AttentionOp,
+        inputs: AttentionInputs<View<'_>>,
         options: AttentionOptions,
         out: View<'_>,
     ) -> Result<Self> {
-        check_domain(Op::Attention, q.dtype)?;
-        for view in [k, v, out] {
-            check_dtype(OP, view.dtype, q.dtype)?;
+        let (name, dtype) = (op.name(), inputs.q.dtype);
+        check_domain(Op::Attention(op), dtype)?;
+        let argument = |message: String| Err(Error::new(ErrorKind::Argument, name, message));
+        if op.is_gradient() != inputs.gradient.is_some() {
+            let verb = if op.is_gradient() { "needs" } else { "does not take" };
+            return argument(format!("`{name}` {verb} the gradient of the output, logsumexp and delta"));
         }
-        let shape = Self::shape(q.layout.shape(), k.layout.shape(), v.layout.shape())?;
-        check_shape(OP, "the output", out.layout.shape(), &shape)?;
-        check_output(OP, out.layout)?;
-        let scores = [shape[0], shape[1], shape[2], k.layout.shape()[2]];
-        let seen = match mask {
-            Some(mask) if mask.dtype != DType::Bool && mask.dtype != q.dtype => {
-                let message = format!(
-                    "the mask is {}; it must be bool (true where a query sees a key) or {}, the dtype of q (added to the \
-                     scores); cast it",
-                    mask.dtype, q.dtype
-                );
-                return Err(Error::new(ErrorKind::DType, OP, message));
+        let shape_of = |operand: View<'_>| *operand.layout.shape();
+        let (q, k) = (shape_of(inputs.q), shape_of(inputs.k));
+        let shape = Self::shape(op, &q, &k, &shape_of(inputs.v))?;
+        let (batch, heads, queries, keys, width) = (q[0], q[1], q[2], k[2], shape_of(inputs.v)[3]);
+        check_shape(name, "the output", out.layout.shape(), &shape)?;
+        check_output(name, out.layout)?;
+        let wide = Self::wide(dtype);
+        check_dtype(name, out.dtype, if op == AttentionOp::LogSumExp { wide } else { dtype })?;
+        let absent = Layout::new(name, &[], &[], 0)?;
+        let (mut layouts, mut dtypes, mut min_lens) = ([absent; 10], [None; 10], [0; 10]);
+        (layouts[0], dtypes[0], min_lens[0]) = (*out.layout, Some(out.dtype), out.layout.min_len());
+        for (index, given) in inputs.to_array().into_iter().enumerate() {
+            let operand = index + 1;
+            let Some(given) = given else { continue };
+            let expected = match operand {
+                4 if given.dtype == DType::Bool => DType::Bool,
+                5 | 8 | 9 => wide,
+                6 => DType::I64,
+                _ => dtype,
+            };
+            if given.dtype != expected {
+                let role = ROLES[operand];
+                let also = if operand == 4 { ", or bool, true where a query sees a key" } else { "" };
+                let message =
+                    format!("{role} has dtype {}; with q of {dtype} it must be {expected}{also}; cast it", given.dtype);
+                return Err(Error::new(ErrorKind::DType, name, message));
             }
-            Some(mask) => mask.layout.broadcast_to(OP, &scores)?,
-            None => Layout::new(OP, &[], &[], 0)?.broadcast_to(OP, &scores)?,
-        };
-        let scale = options.scale.unwrap_or_else(|| 1.0 / (q.layout.shape()[3].max(1) as f64).sqrt());
-        let finite = if q.dtype == DType::F64 { scale.is_finite() } else { (scale as f32).is_finite() };
-        if !finite {
-            let message = format!("the scale is {scale}; it must be finite in the dtype of the computation");
-            return Err(Error::new(ErrorKind::Argument, OP, message));
+            let exactly = |sizes: &[usize]| {
+                if given.layout.shape()[..] == *sizes {
+                    return Ok(*given.layout);
+                }
+                let message = format!("{} has shape {:?}, it must be {sizes:?}", ROLES[operand], given.layout.shape());
+                Err(Error::new(ErrorKind::Shape, name, message))
+            };
+            layouts[operand] = match operand {
+                4 => given.layout.broadcast_to(name, &[batch, heads, queries, keys])?,
+                5 => given.layout.broadcast_to(name, &[batch, heads])?,
+                6 => exactly(&[batch])?,
+                7 => exactly(&[batch, heads, queries, width])?,
+                8 | 9 => exactly(&[batch, heads, queries])?,
+                _ => *given.layout,
+            };
+            (dtypes[operand], min_lens[operand]) = (Some(given.dtype), given.layout.min_len());
         }
-        let layouts = [*out.layout, *q.layout, *k.layout, *v.layout, seen];
-        let min_lens = std::array::from_fn(|operand| match operand {
-            4 => mask.map_or(0, |mask| mask.layout.min_len()),
-            _ => layouts[operand].min_len(),
-        });
-        let (dtype, mask) = (q.dtype, mask.map(|mask| mask.dtype));
-        Ok(Self { dtype, scale: Scalar::Float(scale), causal: options.causal, mask, layouts, min_lens })
+        let scale = options.scale.unwrap_or_else(|| 1.0 / (q[3].max(1) as f64).sqrt());
+        let finite = |x: f64| if dtype == DType::F64 { x.is_finite() } else { (x as f32).is_finite() };
+        if !finite(scale) {
+            return argument(format!("the scale is {scale}; it must be finite in the dtype of the computation"));
+        }
+        if let Some(cap) = options.soft_cap
+            && !(finite(cap) && (cap as f32) > 0.0)
+        {
+            return argument(format!("the soft cap is {cap}; it must be a positive finite number"));
+        }
+        if options.window == Some(0) {
+            return argument("a window of 0 keys shows none; give at least 1, which is the query's own".to_owned());
+        }
+        if let Some(Dropout { probability, .. }) = options.dropout
+            && !(0.0..1.0).contains(&probability)
+        {
+            return argument(format!("the probability of dropout is {probability}; it must lie in 0 ≤ p < 1"));
+        }
+        let all = queries.saturating_add(keys).clamp(1, isize::MAX as usize / 4);
+        let window = options.window.unwrap_or(all).min(all);
+        let band = Band { causal: options.causal, window, alignment: options.alignment, queries };
+        let dropout = options.dropout.map(|dropout| (Scalar::Float(dropout.probability), dropout.seed, dropout.offset));
+        let soft_cap = options.soft_cap.map(Scalar::Float);
+        Ok(Self { op, dtype, scale: Scalar::Float(scale), soft_cap, band, dropout, dtypes, layouts, min_lens })
     }
 
-    /// The dtype of every operand but a bool mask.
+    /// What is computed.
+    #[must_use]
+    pub fn op(&self) -> AttentionOp {
+        self.op
+    }
+
+    /// The dtype of q, k and v.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    /// The dtype of an operand, if it is given.
+    #[must_use]
+    pub fn operand(&self, operand: usize) -> Option<DType> {
+        self.dtypes[operand]
     }
 
     /// The factor of the scores.
@@ -149,19 +233,44 @@ impl Attention {
         self.scale.to_f64()
     }
 
-    /// Whether query i sees only keys up to i + (keys − queries).
+    /// The soft cap of the scores.
     #[must_use]
-    pub fn causal(&self) -> bool {
-        self.causal
+    pub fn soft_cap(&self) -> Option<f64> {
+        self.soft_cap.map(Scalar::to_f64)
+    }
+
+    /// Which keys a query may see.
+    #[must_use]
+    pub fn band(&self) -> &Band {
+        &self.band
+    }
+
+    /// Weights that are left out.
+    #[must_use]
+    pub fn dropout(&self) -> Option<Dropout> {
+        self.dropout.map(|(probability, seed, offset)| Dropout { probability: probability.to_f64(), seed, offset })
+    }
+
+    /// Options that make this plan again.
+    #[must_use]
+    pub fn options(&self) -> AttentionOptions {
+        AttentionOptions {
+            scale: Some(self.scale()),
+            causal: self.band.causal,
+            alignment: self.band.alignment,
+            window: Some(self.band.window),
+            soft_cap: self.soft_cap(),
+            dropout: self.dropout(),
+        }
     }
 
     /// The dtype of the mask, if there is one.
     #[must_use]
     pub fn mask(&self) -> Option<DType> {
-        self.mask
+        self.dtypes[4]
     }
 
-    /// The layout of an operand: the output, q, k, v, and the mask as [batch, heads, queries, keys].
+    /// The layout of an operand: the mask as [batch, heads, n, m], slopes as [batch, heads].
     #[must_use]
     pub fn layout(&self, operand: usize) -> &Layout {
         &self.layouts[operand]
@@ -209,55 +318,55 @@ impl Attention {
         self.layouts[1].shape()[3]
     }
 
-    /// The features of v and of the result.
+    /// The features of v and of the output.
     #[must_use]
     pub fn width(&self) -> usize {
         self.layouts[3].shape()[3]
     }
 
-    /// The number of keys, from the first on, that causality lets a query see; all of them without it.
-    #[must_use]
-    pub fn reach(&self, query: usize) -> usize {
-        if self.causal {
-            (query + 1 + self.keys()).saturating_sub(self.queries()).min(self.keys())
-        } else {
-            self.keys()
-        }
-    }
-
-    /// Checks the storages of a call: q, k, v and the mask.
+    /// Checks the storages of a call.
     ///
     /// # Errors
-    /// `Argument` when a storage does not fit the plan, or the mask is given or left out against it.
-    pub fn check<S: Storage>(&self, inputs: [&S; 3], mask: Option<&S>, out: &S) -> Result<()> {
-        check_storage(OP, "the output", self.dtype, self.min_lens[0], out)?;
-        for ((input, role), min_len) in inputs.into_iter().zip(["q", "k", "v"]).zip(&self.min_lens[1..]) {
-            check_storage(OP, role, self.dtype, *min_len, input)?;
+    /// `Argument` when a storage does not fit the plan, or an operand is given or left out against it.
+    pub fn check<S: Storage>(&self, inputs: AttentionInputs<&S>, out: &S) -> Result<()> {
+        let name = self.op.name();
+        let storages = std::iter::once(Some(out)).chain(inputs.to_array());
+        for (operand, storage) in storages.enumerate() {
+            match (storage, self.dtypes[operand]) {
+                (Some(storage), Some(dtype)) => {
+                    check_storage(name, ROLES[operand], dtype, self.min_lens[operand], storage)?;
+                }
+                (None, None) => {}
+                _ => {
+                    let message = format!("{} was given or left out against the plan", ROLES[operand]);
+                    return Err(Error::new(ErrorKind::Argument, name, message));
+                }
+            }
         }
-        match (mask, self.mask) {
-            (Some(mask), Some(dtype)) => check_storage(OP, "the mask", dtype, self.min_lens[4], mask),
-            (None, None) => Ok(()),
-            _ => Err(Error::new(ErrorKind::Argument, OP, "the mask was given or left out against the plan")),
-        }
+        Ok(())
     }
 }
 
-/// Attention.
-pub trait AttentionOps: NormOps + MatmulOps {
-    /// Writes attention of `q`, `k` and `v` into `out`; `mask` is given as the plan says.
+/// Attention and its gradients.
+pub trait AttentionOps: NormOps + MatmulOps + RandomOps {
+    /// Writes attention, its log-sum-exp or one of its gradients into `out`; operands are given as the plan says.
     ///
     /// # Contract
     /// - Every element of the planned output view is written, nothing else.
-    /// - A query that sees no key, of no keys too, gives zeros.
+    /// - A query that sees no key, of no keys too, gives zeros; its log-sum-exp is −∞, and with it its gradients are zeros.
     /// - A query that sees one key, or one whose score lies so far above the others that their exponentials vanish, gives
     ///   its row of `v`.
     /// - f16 and bf16 are computed in f32 and rounded once; scores, exponentials and sums are not rounded to them.
-    /// - Sums over features and over keys may be formed in any order, with fused multiply-add or without; the division by
-    ///   the sum of the exponentials may come before or after the product with `v`.
+    /// - Sums over features, over keys and over queries may be formed in any order, with fused multiply-add or without; the
+    ///   division by the sum of the exponentials may come before or after the product with `v`.
     /// - The exponentials of a row may be scaled by a running maximum, which changes at most once in 32 keys.
+    /// - A log-sum-exp is the logarithm of that sum plus the maximum. Gradients take the weights from the log-sum-exp that
+    ///   they are given.
+    /// - Dropout leaves out the same weights on every backend.
     /// - NaN in a query, or in a key, value or mask that a query sees, makes what depends on it NaN.
     /// - What infinities (but −∞ in the mask), values of unseen keys that are not finite, and with a scale of 0 such queries
-    ///   and keys give is not specified, nor is it where scores or Σ|v| overflow the accumulator.
+    ///   and keys give is not specified, nor is it where scores or Σ|v| overflow the accumulator, nor the gradients where an
+    ///   operand is not finite or a weight is more than e.
     /// - The same input gives the same bits in every run.
     ///
     /// # Errors
@@ -265,142 +374,9 @@ pub trait AttentionOps: NormOps + MatmulOps {
     fn attention(
         &self,
         plan: &Attention,
-        q: &Self::Storage,
-        k: &Self::Storage,
-        v: &Self::Storage,
-        mask: Option<&Self::Storage>,
+        inputs: AttentionInputs<&Self::Storage>,
         out: &mut Self::Storage,
     ) -> Result<()> {
-        compose(self, plan, [q, k, v], mask, out)
-    }
-}
-
-/// Runs a plan as a composition of other ops, with all scores in memory: what the provided method does, for a backend
-/// whose own method leaves some plans to it.
-///
-/// # Errors
-/// As [`AttentionOps::attention`].
-pub fn compose<B: NormOps + MatmulOps + ?Sized>(
-    backend: &B,
-    plan: &Attention,
-    inputs: [&B::Storage; 3],
-    mask: Option<&B::Storage>,
-    out: &mut B::Storage,
-) -> Result<()> {
-    plan.check(inputs, mask, out)?;
-    let target = View { dtype: plan.dtype, layout: &plan.layouts[0] };
-    if plan.layouts[0].count() == 0 {
-        return Ok(());
-    }
-    if plan.keys() == 0 {
-        return backend.fill(&Fill::new(Scalar::Float(0.0), target)?, out);
-    }
-    let mut last = [false; MAX_RANK];
-    last[3] = true;
-    let compose = Compose { ops: Composer { backend, mask: last }, plan };
-    let mut weights = compose.scores(inputs[0], inputs[1])?;
-    if let Some(mask) = mask {
-        compose.mask(&mut weights, mask)?;
-    }
-    if plan.causal {
-        compose.restrict(&mut weights)?;
-    }
-    compose.normalise(&mut weights)?;
-    let result = compose.product(&weights, inputs[2])?;
-    backend.copy(&Copy::new(result.view(), target)?, &result.storage, out)
-}
-
-/// The composition of a plan.
-struct Compose<'a, B: ?Sized> {
-    ops: Composer<'a, B>,
-    plan: &'a Attention,
-}
-
-impl<B: NormOps + MatmulOps + ?Sized> Compose<'_, B> {
-    /// An operand in the dtype of the computation, with the heads that share keys on an axis of their own.
-    fn widened(&self, storage: &B::Storage, operand: usize) -> Result<Temporary<B::Storage>> {
-        let layout = &self.plan.layouts[operand];
-        let wide = self.ops.widen(storage, View { dtype: self.plan.dtype, layout })?;
-        let grouped = self.grouped(layout.shape()[1] / self.plan.kv_heads(), layout.shape()[2], layout.shape()[3])?;
-        Ok(Temporary { layout: grouped, ..wide })
-    }
-
-    /// [batch, kv_heads, shared, rows, columns]
-    fn grouped(&self, shared: usize, rows: usize, columns: usize) -> Result<Layout> {
-        let sizes = [self.plan.batch(), self.plan.kv_heads(), shared, rows, columns];
-        Ok(Layout::contiguous(Shape::new(OP, &sizes)?))
-    }
-
-    /// alpha · a @ b, as [batch, heads, queries, columns].
-    fn multiply(
-        &self,
-        alpha: f64,
-        (a, a_view): (&B::Storage, View<'_>),
-        (b, b_view): (&B::Storage, View<'_>),
-        columns: usize,
-    ) -> Result<Temporary<B::Storage>> {
-        let (plan, dtype) = (self.plan, a_view.dtype);
-        let layout = self.grouped(plan.group(), plan.queries(), columns)?;
-        let mut storage = self.ops.backend.alloc(dtype, layout.count())?;
-        let matmul =
-            Matmul::new(a_view, b_view, Scalar::Float(alpha), Scalar::Float(0.0), View { dtype, layout: &layout })?;
-        self.ops.backend.matmul(&matmul, a, b, &mut storage)?;
-        let shape = Shape::new(OP, &[plan.batch(), plan.heads(), plan.queries(), columns])?;
-        Ok(Temporary { storage, dtype, layout: Layout::contiguous(shape) })
-    }
-
-    fn scores(&self, q: &B::Storage, k: &B::Storage) -> Result<Temporary<B::Storage>> {
-        let (q, k) = (self.widened(q, 1)?, self.widened(k, 2)?);
-        let columns = k.layout.permute(&[0, 1, 2, 4, 3])?;
-        let columns = View { dtype: k.dtype, layout: &columns };
-        self.multiply(self.plan.scale(), (&q.storage, q.view()), (&k.storage, columns), self.plan.keys())
-    }
-
-    fn mask(&self, scores: &mut Temporary<B::Storage>, mask: &B::Storage) -> Result<()> {
-        let dtype = self.plan.mask.unwrap_or(self.plan.dtype);
-        let view = View { dtype, layout: &self.plan.layouts[4] };
-        if dtype == DType::Bool {
-            return self.hide(scores, mask, view);
-        }
-        let addend = self.ops.widen(mask, view)?;
-        self.ops.binary(BinaryOp::Add, scores, &addend)
-    }
-
-    /// Hides the keys after those that causality lets a query see.
-    fn restrict(&self, scores: &mut Temporary<B::Storage>) -> Result<()> {
-        let (queries, keys) = (self.plan.queries(), self.plan.keys());
-        let seen: Vec<bool> =
-            (0..queries).flat_map(|query| (0..keys).map(move |key| key < self.plan.reach(query))).collect();
-        let mut storage = self.ops.backend.alloc(DType::Bool, seen.len())?;
-        self.ops.backend.write(bool::as_bytes(&seen), &mut storage, 0)?;
-        let layout = Layout::contiguous(Shape::new(OP, &[queries, keys])?);
-        self.hide(scores, &storage, View { dtype: DType::Bool, layout: &layout })
-    }
-
-    /// −∞ where a query does not see a key.
-    fn hide(&self, scores: &mut Temporary<B::Storage>, seen: &B::Storage, view: View<'_>) -> Result<()> {
-        let hidden = Source::Scalar(Scalar::Float(f64::NEG_INFINITY));
-        let plan = Where::new(Source::View(view), Source::Output, hidden, scores.view())?;
-        self.ops.backend.choose(&plan, Some(seen), None, None, &mut scores.storage)
-    }
-
-    /// The softmax over the keys, zeros where all are hidden.
-    fn normalise(&self, scores: &mut Temporary<B::Storage>) -> Result<()> {
-        let max = self.ops.reduce(ReduceOp::Max, scores)?;
-        // NaN differs from −∞, and stays.
-        let sees = self.ops.compare(CompareOp::Ne, &max, f64::NEG_INFINITY)?;
-        let shift = self.ops.choose(&sees, &max, 0.0)?;
-        self.ops.binary(BinaryOp::Sub, scores, &shift)?;
-        self.ops.unary(UnaryOp::Exp, scores)?;
-        let sum = self.ops.reduce(ReduceOp::Sum, scores)?;
-        let divisor = self.ops.choose(&sees, &sum, 1.0)?;
-        self.ops.binary(BinaryOp::Div, scores, &divisor)
-    }
-
-    fn product(&self, weights: &Temporary<B::Storage>, v: &B::Storage) -> Result<Temporary<B::Storage>> {
-        let (plan, v) = (self.plan, self.widened(v, 3)?);
-        let layout = self.grouped(plan.group(), plan.queries(), plan.keys())?;
-        let rows = View { dtype: weights.dtype, layout: &layout };
-        self.multiply(1.0, (&weights.storage, rows), (&v.storage, v.view()), plan.width())
+        compose(self, plan, inputs, out)
     }
 }

@@ -18,7 +18,7 @@ pub mod statistic;
 pub mod unary;
 
 use crate::dtype::DType;
-use attention::AttentionOps;
+use attention::{AttentionOp, AttentionOps};
 use binary::{BinaryOp, BinaryOps};
 use compare::{CompareOp, CompareOps};
 use conv::{ConvOp, ConvOps};
@@ -82,8 +82,8 @@ impl<B> AllOps for B where
 pub enum Op {
     /// `argmax argmin`
     ArgReduce(ArgReduceOp),
-    /// `attention`
-    Attention,
+    /// `attention`, its log-sum-exp and its gradients.
+    Attention(AttentionOp),
     /// `add sub mul …`
     Binary(BinaryOp),
     /// A cast to this dtype.
@@ -138,7 +138,7 @@ impl Op {
     pub fn name(self) -> &'static str {
         match self {
             Self::ArgReduce(op) => op.name(),
-            Self::Attention => "attention",
+            Self::Attention(op) => op.name(),
             Self::Binary(op) => op.name(),
             Self::Cast(_) => "cast",
             Self::Clamp => "clamp",
@@ -169,7 +169,7 @@ impl Op {
     #[must_use]
     pub fn family(self) -> &'static str {
         match self {
-            Self::Attention => "attention",
+            Self::Attention(_) => "attention",
             Self::Unary(_) => "unary",
             Self::Binary(_) => "binary",
             Self::Compare(_) | Self::Where | Self::Clamp => "compare",
@@ -198,7 +198,7 @@ impl Op {
             Self::Reduce(op) => op.accepts(dtype),
             Self::Scan(op) => op.accepts(dtype),
             Self::Scatter(op) => op.accepts(dtype),
-            Self::Attention
+            Self::Attention(_)
             | Self::Statistic(_)
             | Self::Linear
             | Self::Normalize(_)
@@ -234,7 +234,7 @@ impl Op {
             .chain([Self::Nonzero])
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::Normalize(op)))
             .chain(NormalizeOp::ALL.iter().map(|&op| Self::NormalizeGrad(op)))
-            .chain([Self::Attention])
+            .chain(AttentionOp::ALL.iter().map(|&op| Self::Attention(op)))
             .chain(ConvOp::ALL.iter().map(|&op| Self::Conv(op)))
             .chain(PoolOp::ALL.iter().map(|&op| Self::Pool(op)))
     }

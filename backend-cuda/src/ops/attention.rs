@@ -1,7 +1,7 @@
-//! Attention; the kernel is in `attention.cu`. It takes up to 128 features, any strides, and no memory of its own; more
-//! features are left to the composition that `backend-api` provides.
+//! Attention and its gradients; the kernels are in `attention.cu`. They take up to 128 features, any strides, and no memory
+//! of their own; more features are left to the composition that `backend-api` provides.
 
-use congruent_backend_api::ops::attention::{self, Attention};
+use congruent_backend_api::ops::attention::{self, Attention, AttentionInputs, AttentionOp};
 use congruent_backend_api::{AttentionOps, DType, Op, Result};
 
 use crate::device::Cuda;
@@ -9,7 +9,7 @@ use crate::kernels::Kernel;
 use crate::launch::{AttentionParameter, SharedMemory, THREADS};
 use crate::storage::{CudaStorage, DevicePointer};
 
-/// Query rows and keys of a tile, `ROWS` and `KEYS` in `attention.cu`.
+/// Rows and columns of a tile, `ROWS` and `COLUMNS` in `attention.cu`.
 const TILE: usize = 32;
 
 /// The most features, `FEATURES` in `attention.cu`.
@@ -17,56 +17,72 @@ const FEATURES: usize = 128;
 
 #[deny(clippy::missing_trait_methods, reason = "a default would be a performance bug")]
 impl AttentionOps for Cuda {
-    fn attention(
-        &self,
-        plan: &Attention,
-        q: &CudaStorage,
-        k: &CudaStorage,
-        v: &CudaStorage,
-        mask: Option<&CudaStorage>,
-        out: &mut CudaStorage,
-    ) -> Result<()> {
-        plan.check([q, k, v], mask, out)?;
-        if plan.depth().max(plan.width()) > FEATURES {
-            return attention::compose(self, plan, [q, k, v], mask, out);
+    fn attention(&self, plan: &Attention, inputs: AttentionInputs<&CudaStorage>, out: &mut CudaStorage) -> Result<()> {
+        plan.check(inputs, out)?;
+        let columns = plan.depth().max(plan.width()).next_multiple_of(8);
+        let shared = shared_memory(plan, columns);
+        if columns > FEATURES || shared.bytes > self.device.shared_memory() {
+            return attention::compose(self, plan, inputs, out);
         }
-        self.order("attention", [q, k, v].into_iter().chain(mask), out)?;
+        let inputs = inputs.to_array();
+        self.order(plan.op().name(), inputs.into_iter().flatten(), out)?;
         if plan.layout(0).count() == 0 {
             return Ok(());
         }
         let at = |operand: usize, storage: &CudaStorage| storage.at(plan.layout(operand).offset());
         let strides = |operand: usize| {
-            let strides = plan.layout(operand).strides();
-            std::array::from_fn(|axis| strides[axis] as i64)
+            let mut strides = [0; 4];
+            for (to, &stride) in strides.iter_mut().zip(plan.layout(operand).strides()) {
+                *to = stride as i64;
+            }
+            strides
         };
-        let columns = plan.depth().max(plan.width()).next_multiple_of(8);
+        let input = |index: usize| inputs[index].map_or(DevicePointer::NULL, |storage| at(index + 1, storage));
+        let (band, dropout) = (plan.band(), plan.dropout());
         let parameter = AttentionParameter {
             out: at(0, out),
-            q: at(1, q),
-            k: at(2, k),
-            v: at(3, v),
-            mask: mask.map_or(DevicePointer::NULL, |mask| at(4, mask)),
+            inputs: std::array::from_fn(input),
             strides: std::array::from_fn(strides),
             batch: plan.batch() as u64,
             heads: plan.heads() as u64,
-            group: plan.group() as u64,
+            kv_heads: plan.kv_heads() as u64,
+            group: plan.heads().checked_div(plan.kv_heads()).unwrap_or(1) as u64,
             queries: plan.queries() as u64,
             keys: plan.keys() as u64,
+            window: band.window as i64,
             scale: plan.scale(),
+            soft_cap: plan.soft_cap().unwrap_or(0.0),
+            kept: dropout.map_or(1.0, |dropout| 1.0 / (1.0 - dropout.probability)),
+            threshold: dropout.map_or(0, |dropout| (dropout.probability * 4_294_967_296.0).round_ties_even() as u64),
+            seed: dropout.map_or(0, |dropout| dropout.seed),
+            offset: dropout.map_or(0, |dropout| dropout.offset),
             depth: plan.depth() as u32,
             width: plan.width() as u32,
             columns: columns as u32,
-            causal: u32::from(plan.causal()),
+            causal: u32::from(band.causal),
+            first: u32::from(band.alignment == attention::Alignment::First),
             boolean: u32::from(plan.mask() == Some(DType::Bool)),
-            unused: 0,
         };
-        let blocks = plan.batch() * plan.heads() * plan.queries().div_ceil(TILE);
-        let size = if plan.dtype() == DType::F64 { 8 } else { 4 };
-        // Rows of queries, of keys or values, and of weights; each has an odd length, so that columns fall in all banks.
-        let bytes = (2 * TILE * (columns + 1) + TILE * (TILE + 1)) * size;
-        let shared = SharedMemory { threads: THREADS, bytes };
+        let rows = if by_key(plan.op()) {
+            plan.kv_heads() * plan.keys().div_ceil(TILE)
+        } else {
+            plan.heads() * plan.queries().div_ceil(TILE)
+        };
+        let (kernel, blocks) = (Kernel::new(Op::Attention(plan.op()), plan.dtype()), plan.batch() * rows);
         // SAFETY: the plan was checked against these storages, which are this device's, and `out` is borrowed mutably; the
         // shared memory is what the kernel's tiles take.
-        unsafe { self.device.launch_with(Kernel::new(Op::Attention, plan.dtype()), blocks, shared, &parameter) }
+        unsafe { self.device.launch_with(kernel, blocks, shared, &parameter) }
     }
+}
+
+fn by_key(op: AttentionOp) -> bool {
+    matches!(op, AttentionOp::GradKey | AttentionOp::GradValue)
+}
+
+/// The features of a tile's rows, those of its columns, and the weights; each row has an odd length, so that columns fall in
+/// all banks. The gradients by queries and keys need the rows' other features too.
+fn shared_memory(plan: &Attention, columns: usize) -> SharedMemory {
+    let tiles = if matches!(plan.op(), AttentionOp::GradQuery | AttentionOp::GradKey) { 3 } else { 2 };
+    let size = if plan.dtype() == DType::F64 { 8 } else { 4 };
+    SharedMemory { threads: THREADS, bytes: (tiles * TILE * (columns + 1) + TILE * (TILE + 1)) * size }
 }

@@ -1,91 +1,171 @@
 //! Wrong attention: each fault is a correct call of something else.
 
 use congruent_backend_api::erase::Erased;
-use congruent_backend_api::ops::attention::{Attention, AttentionOptions};
-use congruent_backend_api::{AttentionOps, DType, Element, Layout, Op, Result, Shape, View};
+use congruent_backend_api::ops::attention::{
+    Alignment, Attention, AttentionInputs, AttentionOp, AttentionOptions, Dropout,
+};
+use congruent_backend_api::{AttentionOps, DType, Element, Error, ErrorKind, Layout, Op, Result, Shape, Slice, View};
 
 use super::call::{Call, Values};
 use super::{Faulty, Held, Kind, Special};
 use crate::host::{HostTensor, decode, encode_float, positions};
 
+/// Operands, their dtypes and layouts, in the order of [`AttentionInputs::to_array`].
+type Operands<'a> = [Option<(&'a Erased, DType, Layout)>; 9];
+
 impl AttentionOps for Faulty {
-    fn attention(
-        &self,
-        plan: &Attention,
-        q: &Held,
-        k: &Held,
-        v: &Held,
-        mask: Option<&Held>,
-        out: &mut Held,
-    ) -> Result<()> {
-        let (op, dtype) = (Op::Attention, plan.dtype());
-        let layouts: [Layout; 4] = std::array::from_fn(|operand| {
-            let storage = [Some(q), Some(k), Some(v), mask][operand];
-            self.layout(op, dtype, *plan.layout(operand + 1), storage)
-        });
+    fn attention(&self, plan: &Attention, inputs: AttentionInputs<&Held>, out: &mut Held) -> Result<()> {
+        let (op, dtype) = (Op::Attention(plan.op()), plan.dtype());
+        let given = inputs.to_array();
+        let layouts: [Layout; 9] =
+            std::array::from_fn(|index| self.layout(op, dtype, *plan.layout(index + 1), given[index]));
         let special = match self.fault.kind {
             Kind::Special(special) if self.fault.touches(op, dtype) => Some(special),
             _ => None,
         };
-        let scale = if special == Some(Special::ScaleLost) { 1.0 } else { plan.scale() };
-        let options = AttentionOptions { scale: Some(scale), causal: plan.causal() };
-        let over = |operand: usize| View { dtype, layout: &layouts[operand] };
-        let mask_view = plan.mask().map(|dtype| View { dtype, layout: &layouts[3] });
-        let target = View { dtype, layout: plan.layout(0) };
-        let changed = Attention::new(over(0), over(1), over(2), mask_view, options, target)?;
-        let (rows, columns, inner) = (plan.queries(), plan.width(), plan.depth());
-        let operands = vec![Values::Matrix { storage: q, view: layouts[0], rows, columns, inner, left: true }];
+        let options = changed(plan.options(), special);
+        let by_key = matches!(plan.op(), AttentionOp::GradKey | AttentionOp::GradValue);
+        let (storage, view) = if by_key { (inputs.k, layouts[1]) } else { (inputs.q, layouts[0]) };
+        let columns = plan.layout(0).shape().get(3).copied().unwrap_or(1);
+        let (rows, inner) = (view.shape()[2], plan.depth());
+        let operands = vec![Values::Matrix { storage, view, rows, columns, inner, left: true }];
         let call = Call { op, dtype, view: *plan.layout(0), operands, factors: (plan.scale(), 0.0) };
         self.run(&call, out, |out| {
-            let mask = mask.map(Held::read);
-            let (q, k, v) = (q.read(), k.read(), v.read());
-            let inputs = [&*q, &*k, &*v];
+            let held = given.map(|held| held.map(Held::read));
+            let operands: Operands<'_> =
+                std::array::from_fn(|index| Some((&**held[index].as_ref()?, plan.operand(index + 1)?, layouts[index])));
             match special {
-                Some(Special::CausalLate) if plan.causal() && mask.is_none() => self.late(plan, inputs, out),
-                Some(Special::HeadModulo) if plan.group() > 1 => self.modulo(plan, inputs, mask.as_deref(), out),
+                Some(Special::CausalLate) if plan.band().causal && operands[3].is_none() && operands[5].is_none() => {
+                    self.late(plan, operands, options, out)
+                }
+                Some(Special::HeadModulo) if plan.group() > 1 && !by_key => self.modulo(plan, operands, options, out),
+                Some(Special::GroupLost) if plan.group() > 1 && by_key => {
+                    self.first_heads(plan, operands, options, out)
+                }
+                Some(Special::DeltaLost) if plan.op().is_gradient() => {
+                    let (mut operands, count) = (operands, plan.layout(9).count());
+                    let wide = Attention::wide(dtype);
+                    let mut zeros = self.inner.alloc(wide, count)?;
+                    self.inner.write(&vec![0; count * wide.size()], &mut zeros, 0)?;
+                    operands[8] = Some((&zeros, wide, Layout::contiguous(*plan.layout(9).shape())));
+                    self.attend(plan.op(), operands, options, plan.layout(0), out)
+                }
                 Some(Special::MaskInverted) if plan.mask() == Some(DType::Bool) => {
-                    let Some(mask) = mask.as_deref() else { return Ok(()) };
+                    let (mut operands, Some((mask, ..))) = (operands, operands[3]) else { return Ok(()) };
                     let seen = self.peek(mask)?;
                     let hidden: Vec<u8> = seen.bytes.iter().map(|&byte| u8::from(byte == 0)).collect();
                     let mut inverted = self.inner.alloc(DType::Bool, hidden.len())?;
                     self.inner.write(&hidden, &mut inverted, 0)?;
-                    self.inner.attention(&changed, inputs[0], inputs[1], inputs[2], Some(&inverted), out)
+                    operands[3] = Some((&inverted, DType::Bool, layouts[3]));
+                    self.attend(plan.op(), operands, options, plan.layout(0), out)
+                }
+                Some(Special::LengthsLost | Special::SlopesLost) => {
+                    let mut operands = operands;
+                    operands[if special == Some(Special::SlopesLost) { 4 } else { 5 }] = None;
+                    self.attend(plan.op(), operands, options, plan.layout(0), out)
                 }
                 _ => {
-                    self.inner.attention(&changed, inputs[0], inputs[1], inputs[2], mask.as_deref(), out)?;
-                    if special == Some(Special::BlindNan) { self.blind(plan, mask.as_deref(), out) } else { Ok(()) }
+                    self.attend(plan.op(), operands, options, plan.layout(0), out)?;
+                    let blind = special == Some(Special::BlindNan) && plan.op() == AttentionOp::Output;
+                    if blind { self.blind(plan, operands, out) } else { Ok(()) }
                 }
             }
         })
     }
 }
 
+/// The options of a faulty call.
+fn changed(options: AttentionOptions, special: Option<Special>) -> AttentionOptions {
+    match special {
+        Some(Special::AlignmentSwapped) => {
+            let swapped = if options.alignment == Alignment::Last { Alignment::First } else { Alignment::Last };
+            AttentionOptions { alignment: swapped, ..options }
+        }
+        Some(Special::DropoutLost) => AttentionOptions { dropout: None, ..options },
+        Some(Special::DropoutShifted) => {
+            let shift = |dropout: Dropout| Dropout { offset: dropout.offset.wrapping_add(1), ..dropout };
+            AttentionOptions { dropout: options.dropout.map(shift), ..options }
+        }
+        Some(Special::ScaleLost) => AttentionOptions { scale: Some(1.0), ..options },
+        Some(Special::SoftCapLost) => AttentionOptions { soft_cap: None, ..options },
+        Some(Special::WindowLate) => {
+            AttentionOptions { window: options.window.map(|window| window.saturating_add(1)), ..options }
+        }
+        _ => options,
+    }
+}
+
 impl Faulty {
+    fn attend(
+        &self,
+        op: AttentionOp,
+        operands: Operands<'_>,
+        options: AttentionOptions,
+        out_layout: &Layout,
+        out: &mut Erased,
+    ) -> Result<()> {
+        let missing = || Error::new(ErrorKind::Argument, op.name(), "an operand is missing");
+        let views = operands
+            .each_ref()
+            .map(|operand| operand.as_ref().map(|(_, dtype, layout)| View { dtype: *dtype, layout }));
+        let storages = operands.map(|operand| operand.map(|(storage, ..)| storage));
+        let target = View { dtype: congruent_backend_api::Storage::dtype(out), layout: out_layout };
+        let views = AttentionInputs::from_array(views).ok_or_else(missing)?;
+        let plan = Attention::new(op, views, options, target)?;
+        self.inner.attention(&plan, AttentionInputs::from_array(storages).ok_or_else(missing)?, out)
+    }
+
     /// Every query sees one key more.
-    fn late(&self, plan: &Attention, [q, k, v]: [&Erased; 3], out: &mut Erased) -> Result<()> {
+    fn late(
+        &self,
+        plan: &Attention,
+        operands: Operands<'_>,
+        options: AttentionOptions,
+        out: &mut Erased,
+    ) -> Result<()> {
         let (queries, keys) = (plan.queries(), plan.keys());
-        let seen: Vec<bool> = (0..queries * keys).map(|at| at % keys + queries <= at / keys + keys + 1).collect();
+        let shift = plan.band().shift(keys);
+        let sees = |at: usize| (at % keys) as isize <= (at / keys) as isize + shift + 1;
+        let seen: Vec<bool> = (0..queries * keys).map(sees).collect();
         let mut mask = self.inner.alloc(DType::Bool, seen.len())?;
         self.inner.write(bool::as_bytes(&seen), &mut mask, 0)?;
-        let layout = Layout::contiguous(Shape::new("fault", &[queries, keys])?);
-        let view = |operand: usize| View { dtype: plan.dtype(), layout: plan.layout(operand) };
-        let options = AttentionOptions { scale: Some(plan.scale()), causal: false };
-        let mask_view = Some(View { dtype: DType::Bool, layout: &layout });
-        let masked = Attention::new(view(1), view(2), view(3), mask_view, options, view(0))?;
-        self.inner.attention(&masked, q, k, v, Some(&mask), out)
+        let mut operands = operands;
+        operands[3] = Some((&mask, DType::Bool, Layout::contiguous(Shape::new("fault", &[queries, keys])?)));
+        self.attend(plan.op(), operands, AttentionOptions { causal: false, ..options }, plan.layout(0), out)
     }
 
     /// Head h reads key head h modulo their number.
-    fn modulo(&self, plan: &Attention, [q, k, v]: [&Erased; 3], mask: Option<&Erased>, out: &mut Erased) -> Result<()> {
-        let dtype = plan.dtype();
+    fn modulo(
+        &self,
+        plan: &Attention,
+        operands: Operands<'_>,
+        options: AttentionOptions,
+        out: &mut Erased,
+    ) -> Result<()> {
+        let [Some((k, dtype, _)), Some((v, ..))] = [operands[1], operands[2]] else { return Ok(()) };
         let (k, k_layout) = self.spread(plan, k, 2)?;
         let (v, v_layout) = self.spread(plan, v, 3)?;
-        let view = |layout| View { dtype, layout };
-        let options = AttentionOptions { scale: Some(plan.scale()), causal: plan.causal() };
-        let mask_view = plan.mask().map(|dtype| View { dtype, layout: plan.layout(4) });
-        let (q_view, target) = (view(plan.layout(1)), view(plan.layout(0)));
-        let changed = Attention::new(q_view, view(&k_layout), view(&v_layout), mask_view, options, target)?;
-        self.inner.attention(&changed, q, &k, &v, mask, out)
+        let mut operands = operands;
+        (operands[1], operands[2]) = (Some((&k, dtype, k_layout)), Some((&v, dtype, v_layout)));
+        self.attend(plan.op(), operands, options, plan.layout(0), out)
+    }
+
+    /// Of the heads that share a key head, only the first adds to its gradients.
+    fn first_heads(
+        &self,
+        plan: &Attention,
+        operands: Operands<'_>,
+        options: AttentionOptions,
+        out: &mut Erased,
+    ) -> Result<()> {
+        let first = Slice { step: plan.group() as isize, ..Slice::FULL };
+        let mut changed = operands;
+        for index in [0, 3, 4, 6, 7, 8] {
+            if let Some((storage, dtype, layout)) = operands[index] {
+                changed[index] = Some((storage, dtype, layout.slice(1, first)?));
+            }
+        }
+        self.attend(plan.op(), changed, options, plan.layout(0), out)
     }
 
     /// Keys or values with a head of their own for each head of q.
@@ -109,8 +189,8 @@ impl Faulty {
     }
 
     /// Queries that see no key give NaN.
-    fn blind(&self, plan: &Attention, mask: Option<&Erased>, out: &mut Erased) -> Result<()> {
-        let mask = mask.map(|mask| self.peek(mask)).transpose()?;
+    fn blind(&self, plan: &Attention, operands: Operands<'_>, out: &mut Erased) -> Result<()> {
+        let mask = operands[3].map(|(mask, ..)| self.peek(mask)).transpose()?;
         let mut result = self.peek(out)?;
         let (walked, places) = (positions(plan.layout(0)), positions(plan.layout(4)));
         let shown = |at: usize| {
@@ -120,8 +200,8 @@ impl Faulty {
             })
         };
         for (row, elements) in walked.chunks(plan.width().max(1)).enumerate() {
-            let reach = plan.reach(row % plan.queries());
-            if !(0..reach).any(|key| shown(row * plan.keys() + key)) {
+            let mut seen = plan.band().keys(row % plan.queries(), plan.keys());
+            if !seen.any(|key| shown(row * plan.keys() + key)) {
                 let nan = encode_float(result.dtype, f64::NAN);
                 elements.iter().for_each(|&at| result.set_bits(at, nan));
             }

@@ -94,6 +94,8 @@ enum Kind {
 enum Special {
     /// A linear layer without its activation.
     ActivationLost,
+    /// Attention stands other queries at other keys.
+    AlignmentSwapped,
     /// Attention gives NaN where a query sees no key.
     BlindNan,
     /// The bias of a linear layer is added last.
@@ -104,10 +106,16 @@ enum Special {
     BoolBytes,
     /// Causal attention sees one key too many.
     CausalLate,
+    /// Gradients of attention do without delta.
+    DeltaLost,
     /// `supports` denies what runs.
     Denies,
     /// `download` starts at element 0.
     DownloadStart,
+    /// Attention without its dropout.
+    DropoutLost,
+    /// Dropout begins with another word.
+    DropoutShifted,
     /// A call without elements is an error.
     EmptyCall,
     /// The first of several sources stays.
@@ -116,12 +124,16 @@ enum Special {
     FreedInUse,
     /// A linear layer with `gelu` runs with `gelu_tanh`.
     GeluByTanh,
+    /// Of the heads that share a key, one adds to its gradients.
+    GroupLost,
     /// Heads of attention read key heads in turn.
     HeadModulo,
     /// An op in place is applied to what it has just written.
     InPlaceTwice,
     /// The first element of an input is changed.
     InputChanged,
+    /// Attention sees keys past the lengths of the batch.
+    LengthsLost,
     /// `supports` claims what does not run.
     Lies,
     /// Of more than 64 calls without synchronisation one is lost.
@@ -136,6 +148,10 @@ enum Special {
     SilentDivision,
     /// An index out of range is never reported.
     SilentIndex,
+    /// Attention without its slopes.
+    SlopesLost,
+    /// Attention without its soft cap.
+    SoftCapLost,
     /// A division by zero is reported for ever.
     StickyDivision,
     /// An index out of range is reported for ever.
@@ -146,6 +162,8 @@ enum Special {
     ThreadScratch,
     /// `write` starts at element 0.
     WriteStart,
+    /// A window of attention is too wide.
+    WindowLate,
 }
 
 /// What a correct call wrote.

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use congruent::Operand;
+use congruent::ops::{AttentionInputs, AttentionOp, AttentionOptions};
 use congruent_backend_api::erase::AnyBackend;
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
@@ -19,6 +20,7 @@ use congruent_backend_api::{DType, Op, Scalar};
 
 use super::node::{Lowered, Stop};
 use crate::case::Call;
+use crate::ops::attention::given;
 
 /// A tensor of the frontend.
 pub(super) type Tensor = congruent::Tensor<AnyBackend>;
@@ -226,6 +228,19 @@ impl Trace {
     fn convolved(&self, op: ConvOp, inputs: [Option<&Tensor>; 3], options: ConvOptions, out: Tensor) -> Tensor {
         let inputs: Vec<_> = inputs.into_iter().flatten().map(Operand::from).collect();
         self.record(Call::Conv { op, options }, &inputs, None, out)
+    }
+
+    /// Attention.
+    pub(super) fn attention(
+        &self,
+        op: AttentionOp,
+        inputs: AttentionInputs<&Tensor>,
+        options: AttentionOptions,
+    ) -> Lowered<Tensor> {
+        defined(Op::Attention(op), inputs.q.dtype())?;
+        let operands: Vec<_> = inputs.to_array().into_iter().flatten().map(Operand::from).collect();
+        let call = Call::Attention { op, options, given: given(inputs) };
+        Ok(self.record(call, &operands, None, Tensor::attention_with(op, inputs, options)?))
     }
 
     /// A pooling.

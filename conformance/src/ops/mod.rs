@@ -60,7 +60,7 @@ pub fn cases((op, dtype): Row, draw: Draw) -> BoxedStrategy<Case> {
         Op::Sort(op) => sort::sorts(op, dtype, draw),
         Op::Statistic(op) => statistic::cases(op, dtype, draw),
         Op::Linear => linear::cases(dtype, draw),
-        Op::Attention => attention::cases(dtype, draw),
+        Op::Attention(op) => attention::cases(op, dtype, draw),
         Op::Matmul => matmul::cases(dtype, draw),
         Op::Normalize(op) => norm::cases(op, false, dtype, draw),
         Op::NormalizeGrad(op) => norm::cases(op, true, dtype, draw),
@@ -81,7 +81,9 @@ pub fn model((op, dtype): Row) -> ErrorModel {
         Op::Cast(to) => copy::model(dtype, to),
         Op::Reduce(op) => reduce::model(op, dtype),
         Op::Scan(op) => scan::model(op, dtype),
-        Op::Attention | Op::Linear | Op::Normalize(_) | Op::NormalizeGrad(_) | Op::Statistic(_) => ErrorModel::Composed,
+        Op::Attention(_) | Op::Linear | Op::Normalize(_) | Op::NormalizeGrad(_) | Op::Statistic(_) => {
+            ErrorModel::Composed
+        }
         Op::Matmul | Op::Conv(_) => matmul::model(dtype),
         Op::Pool(op) => pool::model(op),
         Op::Scatter(op) => index::model(op, dtype),
@@ -130,7 +132,7 @@ pub fn expect_of(case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
         Call::Normalize { op, gradient, epsilon, axes } => {
             norm::expect(*op, *gradient, *epsilon, axes.as_deref(), case)
         }
-        Call::Attention(options) => attention::expect(*options, case, arithmetic),
+        Call::Attention { op, options, given } => attention::expect(*op, *options, *given, case, arithmetic),
         Call::Matmul { alpha, beta } => matmul::expect(*alpha, *beta, case, arithmetic),
         Call::Gather { axis } => index::expect_gather(*axis, case),
         Call::Scatter { op, axis } => index::expect_scatter(*op, *axis, case, arithmetic),

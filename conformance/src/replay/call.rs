@@ -1,11 +1,11 @@
 //! The op table: from a name, arguments and operands to a [`Case`].
 
-use congruent_backend_api::ops::attention::{Attention, AttentionOptions};
-use congruent_backend_api::ops::index::{Gather, ScatterOp};
+mod attention;
 mod conv;
 mod pool;
 
 use congruent_backend_api::ops::conv::ConvOp;
+use congruent_backend_api::ops::index::{Gather, ScatterOp};
 use congruent_backend_api::ops::linear::{Activation, Linear};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::norm::NormalizeOp;
@@ -109,7 +109,7 @@ impl Given {
             Op::Gather | Op::Pool(PoolOp::MaxPoolGrad) => (2, 2),
             Op::Conv(ConvOp::ConvGradWeight) => (2, 2),
             Op::Matmul | Op::Linear | Op::NormalizeGrad(_) | Op::Conv(_) => (2, 3),
-            Op::Attention => (3, 4),
+            Op::Attention(_) => (3, 9),
             Op::SearchSorted => (2, 2),
             Op::Normalize(op) if op.is_affine() => (1, 3),
             _ => (1, 1),
@@ -143,7 +143,7 @@ impl Given {
             Op::SearchSorted => self.search()?,
             Op::Normalize(op) => self.normalize(op, false)?,
             Op::NormalizeGrad(op) => self.normalize(op, true)?,
-            Op::Attention => self.attention()?,
+            Op::Attention(op) => self.attention(op)?,
             Op::Matmul => return self.matmul(),
             Op::Scatter(op) => return self.scatter(op),
             Op::Gather => self.gather()?,
@@ -325,19 +325,6 @@ impl Given {
             None => 1e-5,
         };
         Ok((Call::Normalize { op, gradient, epsilon, axes }, dtype, shape))
-    }
-
-    /// A mask that is `null` is absent.
-    fn attention(&mut self) -> Result<(Call, DType, Shape), Stop> {
-        if matches!(self.operands.get(3), Some(Operand::Null(_))) {
-            self.operands.pop();
-        }
-        let [q, k, v] = [self.tensor(0)?, self.tensor(1)?, self.tensor(2)?];
-        let scale = self.args.given("scale").map(|node| scalar(&node, DType::F64)).transpose()?;
-        let causal = self.args.optional("causal").map_or(Ok(false), |causal| causal.truth())?;
-        let options = AttentionOptions { scale: scale.map(Scalar::to_f64), causal };
-        let shape = Attention::shape(q.layout.shape(), k.layout.shape(), v.layout.shape())?;
-        Ok((Call::Attention(options), q.dtype, shape))
     }
 
     fn parameter(&mut self, op: StatisticOp) -> Result<f64> {

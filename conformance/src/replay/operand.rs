@@ -1,5 +1,6 @@
 //! What a call reads and what it writes into.
 
+use congruent_backend_api::ops::attention::{Attention, AttentionOp};
 use congruent_backend_api::{DType, Error, ErrorKind, Layout, Result, Shape};
 
 use super::fields::Node;
@@ -64,6 +65,7 @@ pub(super) fn result_dtype(call: &Call, dtype: DType) -> DType {
         Call::Sort { op, .. } => op.out_dtype(dtype),
         Call::Pool { op, .. } => op.out_dtype(dtype),
         Call::ArgReduce { .. } | Call::Nonzero | Call::SearchSorted { .. } => DType::I64,
+        Call::Attention { op: AttentionOp::LogSumExp, .. } => Attention::wide(dtype),
         _ => dtype,
     }
 }

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use congruent_backend_api::ops::attention::{Alignment, AttentionOptions, Dropout};
 use congruent_backend_api::ops::conv::ConvOptions;
 use congruent_backend_api::ops::pool::{Divisor, PoolOp, PoolOptions};
 use congruent_backend_api::ops::random::Distribution;
@@ -22,7 +23,11 @@ pub fn to_json(case: &Case, name: &str, note: &str) -> Value {
     // The one scalar of a binary op stands among the arguments.
     let scalars = case.inputs.iter().filter(|input| matches!(input, Input::Scalar(_))).count();
     let argument = scalars == 1 && matches!(case.call, Call::Binary(_) | Call::Compare(_));
+    let mut absent = absent(case).into_iter();
     for (index, input) in case.inputs.iter().enumerate() {
+        while absent.next() == Some(true) {
+            inputs.push(Value::Null);
+        }
         match input {
             Input::Tensor(tensor) => inputs.push(tensor_json(tensor)),
             Input::InPlace => inputs.push(Value::Null),
@@ -59,6 +64,32 @@ fn operand_dtype(case: &Case, index: usize) -> DType {
     }
 }
 
+/// Which operands stand between those that are given.
+fn absent(case: &Case) -> Vec<bool> {
+    match &case.call {
+        Call::Attention { given, .. } => given.iter().map(|given| !given).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn attention(options: &AttentionOptions) -> Value {
+    let number = |number: Option<f64>| number.map_or(Value::Null, |x| scalar_json(DType::F64, Scalar::Float(x)));
+    let mut args = json!({ "causal": options.causal, "scale": number(options.scale) });
+    if options.alignment == Alignment::First {
+        args["alignment"] = "first".into();
+    }
+    if let Some(window) = options.window {
+        args["window"] = window.into();
+    }
+    if options.soft_cap.is_some() {
+        args["soft_cap"] = number(options.soft_cap);
+    }
+    if let Some(Dropout { probability, seed, offset }) = options.dropout {
+        args["dropout"] = json!({ "probability": probability, "seed": seed, "offset": offset });
+    }
+    args
+}
+
 fn args(case: &Case) -> Value {
     let dtype = case.dtype();
     let scalar = |value: Scalar| scalar_json(dtype, value);
@@ -66,10 +97,7 @@ fn args(case: &Case) -> Value {
     let rank = |tensor: Option<&HostTensor>| tensor.map(|tensor| tensor.layout.rank());
     let keepdim = rank(case.tensor(0)) == Some(case.out.layout.rank());
     match &case.call {
-        Call::Attention(options) => {
-            let scale = options.scale.map_or(Value::Null, |scale| scalar_json(DType::F64, Scalar::Float(scale)));
-            json!({ "causal": options.causal, "scale": scale })
-        }
+        Call::Attention { options, .. } => attention(options),
         Call::ArgReduce { axis, .. } => json!({ "axis": axis, "keepdim": keepdim }),
         Call::Normalize { axes, epsilon, .. } => json!({ "axes": axes, "eps": epsilon }),
         Call::Reduce { axes, .. } => json!({ "axes": axes, "keepdim": keepdim }),

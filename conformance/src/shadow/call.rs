@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use congruent_backend_api::erase::{AnyBackend, Erased};
-use congruent_backend_api::ops::attention::{Attention, AttentionOptions};
+use congruent_backend_api::ops::attention::Attention;
 use congruent_backend_api::ops::conv::Conv;
 use congruent_backend_api::ops::index::{Gather, Nonzero, Scatter};
 use congruent_backend_api::ops::linear::Linear;
@@ -192,17 +192,15 @@ impl Planned {
     }
 
     pub(super) fn attention(plan: &Attention) -> Self {
-        let dtype = plan.dtype();
-        let operands = [Some(dtype), Some(dtype), Some(dtype), plan.mask()].into_iter().enumerate();
-        let inputs =
-            operands.filter_map(|(operand, dtype)| dtype.map(|dtype| Source::Tensor(dtype, *plan.layout(operand + 1))));
+        let given = std::array::from_fn(|index| plan.operand(index + 1).is_some());
+        let inputs = (1..10).filter_map(|operand| Some(Source::Tensor(plan.operand(operand)?, *plan.layout(operand))));
         Self {
-            op: Op::Attention,
-            dtype,
-            call: Call::Attention(AttentionOptions { scale: Some(plan.scale()), causal: plan.causal() }),
+            op: Op::Attention(plan.op()),
+            dtype: plan.dtype(),
+            call: Call::Attention { op: plan.op(), options: plan.options(), given },
             inputs: inputs.collect(),
             out: *plan.layout(0),
-            out_dtype: dtype,
+            out_dtype: plan.operand(0).unwrap_or(plan.dtype()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The op families of [`Shadow`]: each call becomes a step.
 
 use congruent_backend_api::erase::Erased;
-use congruent_backend_api::ops::attention::Attention;
+use congruent_backend_api::ops::attention::{Attention, AttentionInputs};
 use congruent_backend_api::ops::binary::Binary;
 use congruent_backend_api::ops::compare::{Clamp, Compare, Where};
 use congruent_backend_api::ops::conv::Conv;
@@ -25,6 +25,7 @@ use congruent_backend_api::{
 use super::call::Planned;
 use super::{Pair, Shadow};
 use crate::case::Call;
+use crate::ops::attention;
 
 impl UnaryOps for Shadow {
     fn unary(&self, plan: &Unary, x: Option<&Pair>, out: &mut Pair) -> Result<()> {
@@ -261,20 +262,15 @@ impl IndexOps for Shadow {
 
 #[deny(clippy::missing_trait_methods, reason = "the composition would hide the backends' own attention")]
 impl AttentionOps for Shadow {
-    fn attention(
-        &self,
-        plan: &Attention,
-        q: &Pair,
-        k: &Pair,
-        v: &Pair,
-        mask: Option<&Pair>,
-        out: &mut Pair,
-    ) -> Result<()> {
-        plan.check([q, k, v], mask, out)?;
-        let inputs: Vec<_> = [Some(q), Some(k), Some(v), mask].into_iter().filter(Option::is_some).collect();
-        self.step(&Planned::attention(plan), &inputs, out, |backend, x, out| {
-            let given = |index: usize| tensor(Op::Attention, x[index]);
-            backend.attention(plan, given(0)?, given(1)?, given(2)?, x.get(3).copied().flatten(), out)
+    fn attention(&self, plan: &Attention, inputs: AttentionInputs<&Pair>, out: &mut Pair) -> Result<()> {
+        plan.check(inputs, out)?;
+        let (planned, given) = (Planned::attention(plan), attention::given(inputs));
+        let present: Vec<_> = inputs.to_array().into_iter().filter(Option::is_some).collect();
+        let op = planned.op;
+        self.step(&planned, &present, out, |backend, x, out| {
+            let missing = || Error::new(ErrorKind::Argument, op.name(), "an operand is missing");
+            let inputs = attention::inputs(given, |index| tensor(op, x[index]))?.ok_or_else(missing)?;
+            backend.attention(plan, inputs, out)
         })
     }
 }

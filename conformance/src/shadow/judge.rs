@@ -1,13 +1,12 @@
 //! Which of two results is wrong.
 
-use congruent_backend_api::ops::attention::AttentionOptions;
 use congruent_backend_api::{DType, Error, Layout, Shape, Slice};
 
 use super::divergence::Wrong;
 use crate::case::{Call, Case, Input};
 use crate::expect::{Expect, judge};
 use crate::host::{HostTensor, decode, positions};
-use crate::ops::{conv, data_error, expect, misreported, pool};
+use crate::ops::{attention, conv, data_error, expect, misreported, pool};
 use crate::report::describe;
 
 /// What one backend made of a case.
@@ -88,6 +87,7 @@ fn values(case: &Case, ran: &[Ran<'_>; 2], limit: usize) -> Option<Finding> {
             Some(whole) => whole.get(index).copied(),
             None => match &case.call {
                 Call::Conv { op, options } => conv::expect_element(*op, options, case, index),
+                Call::Attention { op, options, given } => attention::expect_element(*op, *options, *given, case, index),
                 _ => expect(&element(case, index)?).last().copied(),
             },
         };
@@ -111,7 +111,7 @@ fn work(case: &Case) -> usize {
         (Call::Conv { op, options }, _) => conv::work(*op, options, case),
         (Call::Pool { op, options }, _) => pool::work(*op, options, case),
         (Call::Matmul { .. }, Some(b)) => count(0).saturating_mul(b.layout.shape().last().copied().unwrap_or(1)),
-        (Call::Attention(_), Some(k)) => count(0).max(case.out.layout.count()).saturating_mul(k.layout.shape()[2]),
+        (Call::Attention { .. }, Some(k)) => count(0).max(case.out.layout.count()).saturating_mul(k.layout.shape()[2]),
         (Call::Linear { .. }, Some(weight)) => count(0).saturating_mul(weight.layout.shape()[0]),
         _ => case.out.layout.count().max(count(0)),
     }
@@ -149,9 +149,6 @@ fn element(case: &Case, index: usize) -> Option<Case> {
         Call::Scan { axis, .. } => usize::try_from(axis).ok(),
         _ => None,
     };
-    if let Call::Attention(options) = case.call {
-        return attended(case, options, &at);
-    }
     let inputs = case.inputs.iter().enumerate().map(|(operand, input)| {
         let Input::Tensor(tensor) = input else { return Some(input.clone()) };
         // The axes of an input that are the output's, each with its coordinate; a product's left operand has its rows,
@@ -170,30 +167,6 @@ fn element(case: &Case, index: usize) -> Option<Case> {
     let axes: Vec<_> = at.iter().copied().enumerate().collect();
     let call = crate::ops::random::single(&case.call, case.out.dtype, index)?;
     Some(Case { call, inputs, out: narrow(&case.out, &axes, scanned)? })
-}
-
-/// Attention of one query for one feature, over the keys that causality lets it see.
-fn attended(case: &Case, options: AttentionOptions, at: &[usize]) -> Option<Case> {
-    let &[batch, head, query, feature] = at else { return None };
-    let (q, k) = (case.tensor(0)?.layout.shape(), case.tensor(1)?.layout.shape());
-    let shared = head / (q[1] / k[1]);
-    let keys = if options.causal { (query + 1 + k[2]).saturating_sub(q[2]).min(k[2]) } else { k[2] };
-    // The last key that is seen; of none there is nothing to cut.
-    let last = keys.checked_sub(1)?;
-    let inputs = case.inputs.iter().enumerate().map(|(operand, input)| {
-        let Input::Tensor(tensor) = input else { return None };
-        let (axes, scanned) = match operand {
-            0 => (vec![(0, batch), (1, head), (2, query)], None),
-            1 => (vec![(0, batch), (1, shared), (2, last)], Some(2)),
-            2 => (vec![(0, batch), (1, shared), (2, last), (3, feature)], Some(2)),
-            _ => (vec![(0, batch), (1, head), (2, query), (3, last)], Some(3)),
-        };
-        Some(Input::Tensor(narrow(tensor, &axes, scanned)?))
-    });
-    let inputs = inputs.collect::<Option<_>>()?;
-    let axes: Vec<_> = at.iter().copied().enumerate().collect();
-    let call = Call::Attention(AttentionOptions { causal: false, ..options });
-    Some(Case { call, inputs, out: narrow(&case.out, &axes, None)? })
 }
 
 /// A compact copy of a view with each of `axes` cut down to one coordinate, the scanned one after it.

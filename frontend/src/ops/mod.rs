@@ -3,6 +3,7 @@
 
 mod attention;
 mod binary;
+mod cache;
 mod channel_norm;
 mod compare;
 mod conv;
@@ -12,6 +13,7 @@ mod einsum;
 mod index;
 mod join;
 mod linear;
+mod loss;
 mod matmul;
 mod norm;
 mod pool;
@@ -20,14 +22,18 @@ mod random;
 mod rearrange;
 mod reduce;
 mod resize;
+mod rotary;
 mod sample;
 mod scan;
 mod sort;
 mod statistic;
 mod unary;
 
+pub use cache::KvCache;
 pub use congruent_backend_api::ops::Op;
-pub use congruent_backend_api::ops::attention::AttentionOptions;
+pub use congruent_backend_api::ops::attention::{
+    Alignment, AttentionGradient, AttentionInputs, AttentionOp, AttentionOptions, Dropout,
+};
 pub use congruent_backend_api::ops::binary::BinaryOp;
 pub use congruent_backend_api::ops::compare::CompareOp;
 pub use congruent_backend_api::ops::conv::{ConvOp, ConvOptions};
@@ -41,6 +47,8 @@ pub use congruent_backend_api::ops::scan::{ScanOp, ScanRange};
 pub use congruent_backend_api::ops::sort::SortOp;
 pub use congruent_backend_api::ops::statistic::StatisticOp;
 pub use congruent_backend_api::ops::unary::UnaryOp;
+pub use loss::{CrossEntropy, Reduction};
 pub use random::Generator;
 pub use rearrange::Pad;
 pub use resize::{Coordinates, Interpolation, Rounding};
+pub use rotary::Pairing;

@@ -23,6 +23,7 @@ mod rearrange;
 mod resize;
 mod sharing;
 mod sort;
+mod transformer;
 mod views;
 
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! ONNX's operators as the frontend calls that a user would write for them, in the files of the families that they use.
 
 mod activation;
+mod attention;
 mod binary;
 mod compare;
 mod conv;
@@ -35,6 +36,7 @@ pub(super) fn run(trace: &Trace, node: &Node<'_>) -> Lowered<Vec<Tensor>> {
         conv::lower,
         pool::lower,
         resize::lower,
+        attention::lower,
         view::lower,
         activation::lower,
         normalize::lower,
