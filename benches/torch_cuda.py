@@ -83,6 +83,43 @@ def reductions(d):
     case("logsumexp1", d, "8192", lambda: a.logsumexp(1))
 
 
+def norms(d):
+    a, w = random(d, 8192, 8192), random(d, 8192)
+    case("softmax", d, "8192", lambda: F.softmax(a, 1))
+    case("log_softmax", d, "8192", lambda: F.log_softmax(a, 1))
+    case("layer_norm", d, "8192", lambda: F.layer_norm(a, (8192,), w, w, 1e-5))
+    case("rms_norm", d, "8192", lambda: F.rms_norm(a, (8192,), w, 1e-5))
+
+
+def indices():
+    table, flat = random("f32", 1 << 16, 1 << 10), random("f32", N)
+    numbers = torch.randint(1 << 16, (1 << 16,), device="cuda")
+    case("embedding", "f32", "65536x1024", lambda: F.embedding(numbers, table))
+    case("embedding_grad", "f32", "65536x1024", lambda: torch.zeros_like(table).index_add_(0, numbers, table))
+    case("masked_select", "f32", "64M", lambda: flat.masked_select(flat > 0))
+
+
+def sorts():
+    a = random("f32", 8192, 8192)
+    case("cumsum0", "f32", "8192", lambda: a.cumsum(0))
+    case("cumsum1", "f32", "8192", lambda: a.cumsum(1))
+    rows, long = torch.rand(1024, 8192, device="cuda"), torch.rand(1 << 24, device="cuda")
+    case("sort", "f32", "1024x8192", lambda: rows.sort(1))
+    case("argsort", "f32", "1024x8192", lambda: rows.argsort(1))
+    case("topk50", "f32", "1024x8192", lambda: rows.topk(50, 1))
+    case("sort", "f32", "16M", lambda: long.sort())
+    short = long[: 1 << 20]
+    case("topk50", "f32", "1M", lambda: short.topk(50))
+
+
+def random_numbers():
+    for d in ("f32", "bf16"):
+        case("rand", d, "64M", lambda: torch.rand(N, dtype=DTYPES[d], device="cuda"))
+    case("randn", "f32", "64M", lambda: torch.randn(N, device="cuda"))
+    case("randint", "i64", "64M", lambda: torch.randint(1000, (N,), device="cuda"))
+    case("randperm", "i64", "64M", lambda: torch.randperm(N, device="cuda"))
+
+
 def product(op, d, shape, a, b):
     x, y = random(d, *a), random(d, *b)
     case(op, d, shape, lambda: x @ y)
@@ -111,6 +148,10 @@ for dtype in ("f32", "bf16", "f16"):
     elementwise(dtype)
     broadcast(dtype)
     reductions(dtype)
+    norms(dtype)
+indices()
+sorts()
+random_numbers()
 product("matmul", "f32", "1024", (1024, 1024), (1024, 1024))
 product("matmul", "f32", "4096", (4096, 4096), (4096, 4096))
 product("matmul", "f64", "4096", (4096, 4096), (4096, 4096))

@@ -49,7 +49,7 @@ const FAMILIES: [(&str, &str); 14] = [
     ("reduce", include_str!("ops/reduce.cu")),
     ("random", include_str!("ops/random.cu")),
     ("scan", include_str!("ops/scan.cu")),
-    ("sort", include_str!("ops/sort.cu")),
+    ("sort", concat!(include_str!("ops/sort.cu"), include_str!("ops/topk.cuh"))),
     ("matmul", include_str!("ops/matmul.cu")),
     ("norm", concat!(include_str!("ops/rows.cuh"), include_str!("ops/norm.cu"))),
     ("statistic", concat!(include_str!("ops/rows.cuh"), include_str!("ops/statistic.cu"))),

@@ -9,8 +9,9 @@
 // - longer: the same digit by digit in global memory. Tiles of a row are counted, the counts are summed along each digit,
 //   and each tile moves its elements to where its digits begin.
 //
-// All of them are stable, and no result depends on the order in which blocks run. `topk` finds the k-th least key digit
-// by digit from the top, and sorts only the k elements up to it.
+// All of them are stable, and no result depends on the order in which blocks or threads run. `topk` sorts only candidates:
+// the k-th least of the threads' least keys bounds the k-th least of all. Where too many elements are not above it, the
+// k-th least key is found digit by digit from the top.
 
 typedef unsigned short u16;
 
@@ -32,6 +33,7 @@ template <> constexpr u64 infinity_bits<bf16> = 0x7f80;
 #define TILE 4096       // elements of a tile of a long row
 #define ROW_THREADS 512 // threads that sort one row in shared memory
 #define SELECTED 1024   // the most elements that `topk` selects
+#define COLLECTED 64    // the most for which its candidates are likely to be few
 #define PASSES (int)sizeof(Key)
 #define AHEAD 8         // loads of `topk` that run ahead of what waits for them
 
@@ -376,97 +378,6 @@ KERNEL(sort, Sort) {
 }
 
 #else
-
-// ---- The first k -------------------------------------------------------------------------------------------------
-
-// The keys of this thread at `start` and, each THREADS further on, after it.
-DEVICE void load_ahead(const Row& row, u64 start, u64 len, Key (&ahead)[AHEAD]) {
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++) {
-        u64 at = start + i * THREADS + threadIdx.x;
-        ahead[i] = at < len ? row.key(at) : 0;
-    }
-}
-
-// A block owns a row.
-KERNEL(topk, Sort) {
-    __shared__ Key keys[SELECTED];
-    __shared__ u64 positions[SELECTED];
-    __shared__ u32 counts[DIGITS];
-    __shared__ u32 sums[THREADS / 32];
-    __shared__ u64 found[2];
-    u32 thread = threadIdx.x, taken = (u32)args.taken;
-    for (u64 index = blockIdx.x; index < args.rows.count; index += gridDim.x) {
-        Row row = Row::of(args, index);
-        // Digit by digit, the bucket in which the k-th least key lies, and how many of the bucket are taken.
-        Key limit = 0;
-        u32 rest = taken;
-        for (int pass = PASSES - 1; pass >= 0; pass--) {
-            counts[thread] = 0;
-            __syncthreads();
-            for (u64 start = 0; start < args.len; start += AHEAD * THREADS) {
-                Key ahead[AHEAD];
-                load_ahead(row, start, args.len, ahead);
-#pragma unroll
-                for (int i = 0; i < AHEAD; i++) {
-                    Key key = ahead[i];
-                    // The digits above are shifted in two steps: one by the whole width is undefined.
-                    bool live = start + i * THREADS + thread < args.len &&
-                                (Key)((Key)(key ^ limit) >> (8 * pass) >> 7 >> 1) == 0;
-                    u32 digit = digit_of(key, pass);
-                    if (!__ballot_sync(~0u, live)) continue;
-                    u32 same = peers(digit, live);
-                    if (live && !(same & lanes_below())) atomicAdd(&counts[digit], __popc(same));
-                }
-            }
-            __syncthreads();
-            u32 own = counts[thread], total;
-            // Saturated, since no more than k matter.
-            u32 before = sum_before(min(own, taken), sums, total);
-            if (before < rest && rest <= before + min(own, taken)) {
-                found[0] = thread;
-                found[1] = before;
-            }
-            __syncthreads();
-            limit |= (Key)((Key)found[0] << (8 * pass));
-            rest -= (u32)found[1];
-            __syncthreads();
-        }
-        // All that are less, and the first ones that are equal, in the order of their positions.
-        u32 less_before = 0, equal_before = 0, less_all = taken - rest;
-        for (u64 start = 0; start < args.len; start += AHEAD * THREADS) {
-            Key ahead[AHEAD];
-            load_ahead(row, start, args.len, ahead);
-#pragma unroll 1
-            for (int i = 0; i < AHEAD; i++) {
-                u64 at = start + i * THREADS + thread;
-                Key key = ahead[0];
-#pragma unroll
-                for (int j = 1; j < AHEAD; j++) ahead[j - 1] = ahead[j];
-                bool less = at < args.len && key < limit, equal = at < args.len && key == limit && equal_before < rest;
-                if (!__syncthreads_or(less || equal)) continue;
-                u32 total, before = sum_before((u32)less << 16 | (u32)equal, sums, total);
-                u32 less_place = less_before + (before >> 16), equal_place = equal_before + (before & 0xffff);
-                if (less || (equal && equal_place < rest)) {
-                    u32 place = less ? less_place : less_all + equal_place;
-                    keys[place] = key;
-                    positions[place] = at;
-                }
-                less_before += total >> 16;
-                equal_before += total & 0xffff;
-            }
-        }
-        __syncthreads();
-        for (u32 own = thread; own < taken; own += THREADS) {
-            u32 place = 0;
-            Key key = keys[own];
-            for (u32 other = 0; other < own; other++) place += keys[other] <= key;
-            for (u32 other = own + 1; other < taken; other++) place += keys[other] < key;
-            row.put(place, positions[own]);
-        }
-        __syncthreads();
-    }
-}
 
 // ---- Searches ----------------------------------------------------------------------------------------------------
 

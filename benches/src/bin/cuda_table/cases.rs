@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use congruent::{AnyBackend, DType, Result, Scalar, Tensor, step};
+use congruent::{AnyBackend, DType, Generator, Result, Scalar, Tensor, step};
 use congruent_benches::random;
 
 type Run = Box<dyn FnMut() -> Result<()>>;
@@ -32,7 +32,11 @@ pub(crate) fn all() -> Vec<Case> {
         elementwise(&mut cases, dtype);
         broadcast(&mut cases, dtype);
         reductions(&mut cases, dtype);
+        norms(&mut cases, dtype);
     }
+    indices(&mut cases);
+    sorts(&mut cases);
+    random_numbers(&mut cases);
     products(&mut cases);
     cases
 }
@@ -103,6 +107,68 @@ fn reductions(cases: &mut Vec<Case>, dtype: DType) {
     square("sum1", "524288x128", &[N / 128, 128], |x| x.sum(1, false));
     square("var1", "8192", &[SIDE, SIDE], |x| x.var(1.0, 1, false));
     square("logsumexp1", "8192", &[SIDE, SIDE], |x| x.logsumexp(1, false));
+}
+
+fn norms(cases: &mut Vec<Case>, dtype: DType) {
+    let moved = Some(2 * N * dtype.size());
+    let mut square = |op, call: fn(&T, &T) -> Result<T>| {
+        cases.push(two(op, dtype, "8192", moved, [&[SIDE, SIDE], &[SIDE]], call));
+    };
+    square("softmax", |x, _| x.softmax(1));
+    square("log_softmax", |x, _| x.log_softmax(1));
+    square("layer_norm", |x, weight| x.layer_norm(1, 1e-5, Some(weight), Some(weight)));
+    square("rms_norm", |x, weight| x.rms_norm(1, 1e-5, Some(weight)));
+}
+
+/// Rows of a table by random numbers, and what a mask lets through.
+fn indices(cases: &mut Vec<Case>) {
+    const ROWS: i64 = 1 << 16;
+    let bytes = 2 * N * 4 + 8 * (1 << 16);
+    let mut by_number = |op, bytes, call: fn(&T, &T) -> Result<T>| {
+        let make = move |backend: &_| -> Result<Run> {
+            let table = spread(backend, DType::F32, &[1 << 16, 1 << 10])?;
+            let numbers = Tensor::randint(backend, 0..ROWS, [1 << 16], DType::I64, &Generator::new(1))?;
+            Ok(Box::new(move || call(&table, &numbers).map(drop)))
+        };
+        cases.push(Case { op, dtype: DType::F32, shape: "65536x1024", bytes: Some(bytes), make: Box::new(make) });
+    };
+    by_number("embedding", bytes, |table, numbers| table.embedding(numbers));
+    by_number("embedding_grad", bytes, |rows, numbers| rows.embedding_grad(numbers, 1 << 16));
+    cases.push(one("masked_select", DType::F32, "64M", Some(N * 4 * 3), &[N], |x| x.masked_select(&x.gt(0.0)?)));
+}
+
+fn sorts(cases: &mut Vec<Case>) {
+    let scanned = Some(2 * N * 4);
+    cases.push(one("cumsum0", DType::F32, "8192", scanned, &[SIDE, SIDE], |x| x.cumsum(0)));
+    cases.push(one("cumsum1", DType::F32, "8192", scanned, &[SIDE, SIDE], |x| x.cumsum(1)));
+    let mut rows = |op, shape, sizes, call: fn(&T) -> Result<T>| {
+        let make = move |backend: &_| -> Result<Run> {
+            let x = Tensor::rand(backend, sizes, DType::F32, &Generator::new(2))?;
+            Ok(Box::new(move || call(&x).map(drop)))
+        };
+        cases.push(Case { op, dtype: DType::F32, shape, bytes: None, make: Box::new(make) });
+    };
+    let many: &'static [usize] = &[1024, 8192];
+    rows("sort", "1024x8192", many, |x| x.sort(1, false));
+    rows("argsort", "1024x8192", many, |x| x.argsort(1, false));
+    rows("topk50", "1024x8192", many, |x| Ok(x.topk(50, 1, true)?.0));
+    rows("sort", "16M", &[1 << 24], |x| x.sort(0, false));
+    rows("topk50", "1M", &[1 << 20], |x| Ok(x.topk(50, 0, true)?.0));
+}
+
+fn random_numbers(cases: &mut Vec<Case>) {
+    let mut drawn = |op, dtype: DType, call: fn(&Arc<AnyBackend>, &Generator) -> Result<T>| {
+        let make = move |backend: &Arc<AnyBackend>| -> Result<Run> {
+            let (backend, generator) = (Arc::clone(backend), Generator::new(3));
+            Ok(Box::new(move || call(&backend, &generator).map(drop)))
+        };
+        cases.push(Case { op, dtype, shape: "64M", bytes: Some(N * dtype.size()), make: Box::new(make) });
+    };
+    drawn("rand", DType::F32, |backend, generator| Tensor::rand(backend, [N], DType::F32, generator));
+    drawn("rand", DType::BF16, |backend, generator| Tensor::rand(backend, [N], DType::BF16, generator));
+    drawn("randn", DType::F32, |backend, generator| Tensor::randn(backend, [N], DType::F32, generator));
+    drawn("randint", DType::I64, |backend, generator| Tensor::randint(backend, 0..1000, [N], DType::I64, generator));
+    drawn("randperm", DType::I64, |backend, generator| Tensor::randperm(backend, N, generator));
 }
 
 fn products(cases: &mut Vec<Case>) {
