@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 torch.backends.cuda.matmul.allow_tf32 = False
+torch.backends.cudnn.allow_tf32 = False
 DTYPES = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 N = 64 << 20
 
@@ -125,6 +126,23 @@ def product(op, d, shape, a, b):
     case(op, d, shape, lambda: x @ y)
 
 
+def convolutions(d):
+    x, w, b = random(d, 32, 64, 56, 56), random(d, 64, 64, 3, 3), random(d, 64)
+    last, w_last = (t.contiguous(memory_format=torch.channels_last) for t in (x, w))
+    case("conv3x3", d, "32x64x56", lambda: F.conv2d(x, w, padding=1))
+    case("conv3x3_relu", d, "32x64x56", lambda: F.relu(F.conv2d(x, w, b, padding=1)))
+    case("conv3x3_nhwc", d, "32x64x56", lambda: F.conv2d(last, w_last, padding=1))
+    case("conv3x3_grad_input", d, "32x64x56", lambda: torch.nn.grad.conv2d_input(x.shape, w, x, padding=1))
+    case("conv3x3_grad_weight", d, "32x64x56", lambda: torch.nn.grad.conv2d_weight(x, w.shape, x, padding=1))
+    image, w7, w1 = random(d, 32, 3, 224, 224), random(d, 64, 3, 7, 7), random(d, 256, 64, 1, 1)
+    case("conv7x7s2", d, "32x3x224", lambda: F.conv2d(image, w7, stride=2, padding=3))
+    case("conv1x1", d, "32x64x56", lambda: F.conv2d(x, w1))
+    x, w = random(d, 32, 256, 56, 56), random(d, 256, 1, 3, 3)
+    case("dwconv3x3", d, "32x256x56", lambda: F.conv2d(x, w, padding=1, groups=256))
+    grad = lambda: torch.nn.grad.conv2d_input(x.shape, w, x, padding=1, groups=256)
+    case("dwconv3x3_grad_input", d, "32x256x56", grad)
+
+
 def overhead():
     x, y = torch.zeros(4, device="cuda"), torch.ones(4, device="cuda")
     for name, call in (("add", lambda z: z + y), ("add_assign", lambda z: z.add_(y))):
@@ -159,3 +177,5 @@ product("matmul", "bf16", "8192", (8192, 8192), (8192, 8192))
 product("matmul", "f16", "8192", (8192, 8192), (8192, 8192))
 for dtype in ("f32", "bf16"):
     product("bmm", dtype, "64x512x64x512", (64, 512, 64), (64, 64, 512))
+for dtype in ("f32", "bf16"):
+    convolutions(dtype)

@@ -38,8 +38,9 @@
 //! - Where Σ|x| (or |a|·|b|) itself overflows the accumulator, order decides between a number, ±∞ and NaN.
 //! - `linear` is `matmul` with β = 1 and the bias for c, then its activation, whose own error comes on top: |f(x)| moves by
 //!   at most 1.13 times as much as x.
-//! - Each element of a [convolution](ops::conv) or of its gradients is within the bound of `matmul` over its terms, with
-//!   β = 1 and the bias for c. Padding is zeros that enter as terms; `conv_transpose` has no terms but those that a tap reaches.
+//! - Each element of a [convolution](ops::conv) or of its gradients is within the bound of `matmul` over its terms, of which the
+//!   bias is one; an activation comes on top as in `linear`. Padding is zeros that enter as terms; `conv_transpose` has no terms
+//!   but those that a tap reaches.
 //! - An average over a window of n elements is within γₙ of their magnitudes over the divisor, in any order; an element of the
 //!   gradient of a [pooling](ops::pool) to which n windows contribute is within γₙ of what they contribute.
 //! - `var std logsumexp norm` are computed as their [composition](ops::statistic) is, without overflow in between.

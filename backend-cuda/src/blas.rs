@@ -107,7 +107,10 @@ impl Device {
 }
 
 /// The library, opened at the first call.
-fn opened<L>(cell: &OnceLock<Option<Mutex<L>>>, open: impl FnOnce() -> Result<L>) -> Result<Option<MutexGuard<'_, L>>> {
+pub(crate) fn opened<L>(
+    cell: &OnceLock<Option<Mutex<L>>>,
+    open: impl FnOnce() -> Result<L>,
+) -> Result<Option<MutexGuard<'_, L>>> {
     let library = match cell.get() {
         Some(library) => library,
         None => {

@@ -1,6 +1,7 @@
-//! The device behind a [`Cuda`] backend: context, stream, memory pool, compiled kernels, cuBLAS handle.
+//! The device behind a [`Cuda`] backend: context, stream, memory pool, compiled kernels, handles of libraries.
 
 use std::any::Any;
+use std::env;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
 use crate::blas::Blas;
+use crate::cudnn::Dnn;
 use crate::error::{Library, driver_error};
 use crate::flag::{HostFlag, Mark};
 use crate::fork;
@@ -43,6 +45,7 @@ pub struct Cuda {
 pub struct CudaBuilder {
     ordinal: usize,
     tf32: bool,
+    cudnn: bool,
     atomic_scatter: bool,
     pool_threshold: u64,
 }
@@ -59,7 +62,8 @@ impl Cuda {
 
     /// Options for the device `ordinal`.
     pub fn builder(ordinal: usize) -> CudaBuilder {
-        CudaBuilder { ordinal, tf32: false, atomic_scatter: false, pool_threshold: u64::MAX }
+        let cudnn = env::var_os("CONGRUENT_CUDNN").is_none_or(|value| value != "0");
+        CudaBuilder { ordinal, tf32: false, cudnn, atomic_scatter: false, pool_threshold: u64::MAX }
     }
 
     /// The number of CUDA devices; 0 when there is a driver but no device.
@@ -79,9 +83,16 @@ impl Cuda {
 }
 
 impl CudaBuilder {
-    /// Lets f32 matrix products use TF32: faster, and only 11 bits of each factor count. Off by default.
+    /// Lets f32 matrix products and convolutions use TF32: faster, and only 11 bits of each factor count. Off by default.
     pub fn tf32(mut self, tf32: bool) -> Self {
         self.tf32 = tf32;
+        self
+    }
+
+    /// Whether convolutions may go to cuDNN where it is installed. Without it they are products of matrices, or run in kernels
+    /// of the crate's own. On by default, unless the environment has `CONGRUENT_CUDNN=0`.
+    pub fn cudnn(mut self, cudnn: bool) -> Self {
+        self.cudnn = cudnn;
         self
     }
 
@@ -145,6 +156,7 @@ struct Parts {
     gpu: Arc<Gpu>,
     flag: HostFlag,
     blas: Blas,
+    dnn: Dnn,
     staging: Staging,
     tail: Tail,
     // Last, since it keeps the context that the fields above need to be dropped.
@@ -161,6 +173,7 @@ struct Gpu {
     driver_version: i32,
     reads_pageable_memory: bool,
     tf32: bool,
+    cudnn: bool,
     atomic_scatter: bool,
 }
 
@@ -184,6 +197,7 @@ impl Device {
             driver_version,
             reads_pageable_memory: pageable != 0,
             tf32: options.tf32,
+            cudnn: options.cudnn,
             atomic_scatter: options.atomic_scatter,
         };
         Self::on(Arc::new(gpu), &context)
@@ -200,6 +214,7 @@ impl Device {
             gpu,
             flag: HostFlag::new()?,
             blas: Blas::default(),
+            dnn: Dnn::default(),
             staging: Staging::default(),
             tail: Tail::new(&stream)?,
             stream,
@@ -241,6 +256,11 @@ impl Device {
 
     pub(crate) fn blas(&self) -> &Blas {
         &self.parts.blas
+    }
+
+    /// cuDNN, unless the options turn it off.
+    pub(crate) fn dnn(&self) -> Option<&Dnn> {
+        self.parts.gpu.cudnn.then_some(&self.parts.dnn)
     }
 
     /// The compute capability, 90 for 9.0.

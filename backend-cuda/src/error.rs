@@ -19,6 +19,8 @@ pub(crate) enum Library {
     Cublas,
     /// Products of matrices.
     CublasLt,
+    /// Convolutions.
+    Cudnn,
 }
 
 impl Library {
@@ -34,6 +36,8 @@ impl Library {
             Self::Cublas => unsafe { cudarc::cublas::sys::is_culib_present() },
             // SAFETY: as above.
             Self::CublasLt => unsafe { cudarc::cublaslt::sys::is_culib_present() },
+            // SAFETY: as above.
+            Self::Cudnn => unsafe { cudarc::cudnn::sys::is_culib_present() },
         };
         if present {
             return Ok(());
@@ -44,6 +48,7 @@ impl Library {
             Self::Nvrtc => {
                 "install CUDA 12 or 13, or the PyPI package nvidia-cuda-nvrtc, whose library CONGRUENT_NVRTC may name"
             }
+            Self::Cudnn => "install cuDNN 9, or the PyPI package nvidia-cudnn-cu13",
             Self::Cublas | Self::CublasLt => "install CUDA 12 or 13, or the PyPI package nvidia-cublas",
         };
         let searched = cudarc::get_lib_name_candidates(name).join(" ");
@@ -73,6 +78,7 @@ impl Library {
             Self::Nvrtc => "nvrtc",
             Self::Cublas => "cublas",
             Self::CublasLt => "cublasLt",
+            Self::Cudnn => "cudnn",
         }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use congruent_backend_api::ops::attention::AttentionOp;
 use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
+use congruent_backend_api::ops::conv::ConvOp;
 use congruent_backend_api::ops::index::ScatterOp;
 use congruent_backend_api::ops::norm::NormalizeOp;
 use congruent_backend_api::ops::pool::PoolOp;
@@ -41,7 +42,7 @@ pub struct KernelModule {
 }
 
 /// Family names and sources, in the order of [`KernelModule::family`].
-const FAMILIES: [(&str, &str); 14] = [
+const FAMILIES: [(&str, &str); 15] = [
     ("unary", include_str!("ops/unary.cu")),
     ("binary", include_str!("ops/binary.cu")),
     ("compare", include_str!("ops/compare.cu")),
@@ -55,6 +56,7 @@ const FAMILIES: [(&str, &str); 14] = [
     ("statistic", concat!(include_str!("ops/rows.cuh"), include_str!("ops/statistic.cu"))),
     ("index", concat!(include_str!("ops/index.cu"), include_str!("ops/grouping.cuh"))),
     ("attention", include_str!("ops/attention.cu")),
+    ("conv", include_str!("ops/conv.cu")),
     ("pool", include_str!("ops/pool.cu")),
 ];
 
@@ -204,8 +206,10 @@ impl fmt::Display for KernelModule {
 /// The passes of an op, each a kernel of its own. Those of `nonzero` include what sorts the sources of any scatter.
 fn passes(op: Op, dtype: DType) -> &'static [Pass] {
     match op {
-        // Positions are written by the kernels of `sort`.
-        Op::Sort(SortOp::Argsort) => &[],
+        // Composed from other ops, so it has no kernel; positions are written by the kernels of `sort`.
+        Op::Sort(SortOp::Argsort) | Op::Conv(ConvOp::ConvGradWeight) => &[],
+        Op::Conv(ConvOp::Conv) => &[Pass::Main, Pass::Three, Pass::Five],
+        Op::Conv(ConvOp::ConvTranspose) => &[Pass::Main, Pass::Three, Pass::Five, Pass::Check],
         Op::Reduce(_) | Op::ArgReduce(_) | Op::Scan(_) | Op::Sort(SortOp::Sort) => &[Pass::Main, Pass::Finish],
         Op::Scatter(ScatterOp::Set) => &[Pass::Claim, Pass::Main],
         Op::Scatter(_) if dtype.is_int() && has_atomics(dtype) => &[Pass::Atomic],
@@ -226,31 +230,37 @@ pub(crate) fn has_atomics(dtype: DType) -> bool {
 pub(crate) enum Pass {
     Main,
     Atomic,
+    Check,
     Claim,
     Count,
     Finish,
+    Five,
     Histogram,
     Keys,
     Merge,
     Move,
     Scan,
+    Three,
 }
 
 impl Pass {
-    const COUNT: usize = 10;
+    const COUNT: usize = 13;
 
     fn suffix(self) -> &'static str {
         match self {
             Self::Main => "",
             Self::Atomic => "_atomic",
+            Self::Check => "_check",
             Self::Claim => "_claim",
             Self::Count => "_count",
             Self::Finish => "_finish",
+            Self::Five => "_five",
             Self::Histogram => "_histogram",
             Self::Keys => "_keys",
             Self::Merge => "_merge",
             Self::Move => "_move",
             Self::Scan => "_scan",
+            Self::Three => "_three",
         }
     }
 }
@@ -299,7 +309,8 @@ const SORT: usize = SCATTER + ScatterOp::ALL.len();
 const RANDOM: usize = SORT + SortOp::ALL.len();
 const REST: usize = RANDOM + RandomOp::ALL.len();
 const STATISTIC: usize = REST + 10;
-const NORMALIZE: usize = STATISTIC + StatisticOp::ALL.len();
+const CONV: usize = STATISTIC + StatisticOp::ALL.len();
+const NORMALIZE: usize = CONV + ConvOp::ALL.len();
 const ATTENTION: usize = NORMALIZE + 2 * NormalizeOp::ALL.len();
 const POOL: usize = ATTENTION + AttentionOp::ALL.len();
 const OPS: usize = POOL + PoolOp::ALL.len();
@@ -331,7 +342,7 @@ fn op_index(op: Op) -> usize {
         Op::SearchSorted => REST + 9,
         Op::Normalize(op) => NORMALIZE + op as usize,
         Op::NormalizeGrad(op) => NORMALIZE + NormalizeOp::ALL.len() + op as usize,
-        Op::Conv(_) => REST + 6,
+        Op::Conv(op) => CONV + op as usize,
     }
 }
 

@@ -260,6 +260,32 @@ pub(crate) struct PoolParameter {
 
 impl Parameter for PoolParameter {}
 
+/// `Conv` of `conv.cu`; strides are those of the batch, the channels and the space.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct ConvParameter {
+    pub(crate) places: DeviceNest<1>,
+    pub(crate) out: DevicePointer,
+    pub(crate) input: DevicePointer,
+    pub(crate) weight: DevicePointer,
+    pub(crate) bias: DevicePointer,
+    pub(crate) flag: DevicePointer,
+    pub(crate) group_in: u64,
+    pub(crate) out_strides: [i64; 5],
+    pub(crate) in_strides: [i64; 5],
+    pub(crate) weight_strides: [i64; 6],
+    pub(crate) bias_stride: i64,
+    pub(crate) out_size: [i64; 3],
+    pub(crate) in_size: [i64; 3],
+    pub(crate) kernel: [i64; 3],
+    pub(crate) stride: [i64; 3],
+    pub(crate) dilation: [i64; 3],
+    pub(crate) before: [i64; 3],
+    pub(crate) activation: u64,
+}
+
+impl Parameter for ConvParameter {}
+
 /// `Rows` of `rows.cuh`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

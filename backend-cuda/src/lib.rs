@@ -1,4 +1,4 @@
-//! The CUDA backend of [Congruent](congruent_backend_api): the driver, NVRTC and cuBLAS through cudarc. It builds on a
+//! The CUDA backend of [Congruent](congruent_backend_api): the driver, NVRTC, cuBLAS and cuDNN through cudarc. It builds on a
 //! machine without CUDA, and loads each library when it is first needed; a missing one is
 //! [`LibraryNotFound`](congruent_backend_api::ErrorKind::LibraryNotFound), never a panic.
 //!
@@ -18,7 +18,8 @@
 //!
 //! Reductions go through `ops/reduce.rs` and `reduce.cu`, float matrix products through `ops/matmul.rs` and `blas.rs`.
 //! `unsafe` stands where a library is called: `launch.rs`, `storage.rs`, `transfer.rs`, `pinned.rs`, `peer.rs`,
-//! `memory.rs`, `flag.rs`, `graph.rs`, `cublas.rs`, `cublaslt.rs`, `compile.rs`, `custom.rs`, and few lines in `device.rs`, `stream.rs`,
+//! `memory.rs`, `flag.rs`, `graph.rs`, `cublas.rs`, `cublaslt.rs`, `cudnn.rs`, `cudnn/descriptor.rs`, `compile.rs`,
+//! `custom.rs`, and few lines in `device.rs`, `stream.rs`,
 //! `error.rs` and `fork.rs`; and where `ops/` starts a kernel or a product and says why its addresses hold.
 //!
 //! # Order, threads, errors
@@ -58,6 +59,12 @@
 //! Where cuBLAS or cuBLASLt is missing, or only the toolkit's stub is found, float products run in the plain kernel of
 //! `matmul.cu`: right, and slower by far. [`Cuda::has_blas`] tells.
 //!
+//! # Convolutions without cuDNN
+//!
+//! Convolutions go to cuDNN where it is installed: to engines that are deterministic and sum in f32 or wider, never to Winograd
+//! or Fourier transforms. Without it, or where it has no engine, they are products of matrices, within the same bounds;
+//! depthwise ones, and kernels of one tap, never need it. [`Cuda::has_cudnn`] tells, and [`CudaBuilder::cudnn`] turns it off.
+//!
 //! # Your own kernels, and other CUDA libraries
 //!
 //! [`Cuda::compile`] takes CUDA C++ and [`CustomKernel::launch`] runs it on storages, with checked arguments and in the
@@ -69,6 +76,7 @@
 //! # Environment
 //!
 //! `CONGRUENT_CACHE_DIR` is where compiled kernels are kept; the default is `congruent` in the user's cache directory.
+//! `CONGRUENT_CUDNN=0` leaves cuDNN alone, as if it were not installed.
 //! `CONGRUENT_NVRTC` names an NVRTC library (`…/libnvrtc.so.13`) for a system whose loader finds none.
 
 mod blas;
@@ -76,6 +84,7 @@ mod cache;
 mod compile;
 mod cublas;
 mod cublaslt;
+mod cudnn;
 mod custom;
 mod device;
 mod error;

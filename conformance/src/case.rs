@@ -60,6 +60,8 @@ pub enum Call {
         op: ConvOp,
         /// How the kernel moves.
         options: ConvOptions,
+        /// What is applied to the sums.
+        activation: Activation,
     },
     /// A copy, or a cast to the output's dtype.
     Copy,
@@ -346,9 +348,9 @@ impl Case {
                 let plan = Statistic::new(*op, *parameter, view(0)?, axes.as_deref(), out_view)?;
                 backend.statistic(&plan, required(0)?, out)
             }
-            Call::Conv { op, options } => {
+            Call::Conv { op, options, activation } => {
                 let bias = if self.inputs.len() > 2 { Some(view(2)?) } else { None };
-                let plan = Conv::new(*op, view(0)?, view(1)?, bias, options, out_view)?;
+                let plan = Conv::new(*op, view(0)?, view(1)?, bias, options, out_view)?.with_activation(*activation)?;
                 let bias = if bias.is_some() { Some(required(2)?) } else { None };
                 backend.conv(&plan, required(0)?, required(1)?, bias, out)
             }

@@ -10,7 +10,8 @@
 //! | `conv_grad_weight` | x, y | weight\[m, c, k\] = Σ x\[n, c, i(o, k)\] · y\[n, m, o\] |
 //!
 //! x is \[N, C, spatial…\], weight \[M, C / groups, kernel…\], y \[N, M, spatial…\]; in groups, an output channel meets the
-//! input channels of its own group. `conv_transpose` is the gradient of `conv` by its input.
+//! input channels of its own group. `conv_transpose` is the gradient of `conv` by its input. To the sums of these two a bias for
+//! each channel may be added, and an activation applied, as in a [linear layer](super::linear).
 
 mod compose;
 mod geometry;
@@ -23,10 +24,13 @@ use crate::layout::Layout;
 use crate::ops::Op;
 use crate::ops::binary::BinaryOps;
 use crate::ops::copy::CopyOps;
+use crate::ops::linear::Activation;
 use crate::ops::matmul::MatmulOps;
+use crate::ops::unary::UnaryOps;
 use crate::shape::Shape;
 use geometry::{check_options, output_padding, reach};
 
+pub use compose::run as compose;
 pub use geometry::{ConvOptions, MAX_SPATIAL};
 
 /// Which of the three sums over the same taps.
@@ -65,6 +69,7 @@ pub struct Conv {
     weight: Layout,
     y: Layout,
     bias: Option<Layout>,
+    activation: Activation,
 }
 
 impl Conv {
@@ -192,7 +197,20 @@ impl Conv {
         }
         let options = options.of_rank(x.rank() - 2);
         let bias = bias.map(|bias| *bias.layout);
-        Ok(Self { op, options, dtype: out.dtype, x: *x, weight: *weight, y: *y, bias })
+        let activation = Activation::Identity;
+        Ok(Self { op, options, dtype: out.dtype, x: *x, weight: *weight, y: *y, bias, activation })
+    }
+
+    /// The same with an activation of the sums, the bias included.
+    ///
+    /// # Errors
+    /// `Argument` for an activation of `conv_grad_weight`.
+    pub fn with_activation(self, activation: Activation) -> Result<Self> {
+        if self.op == ConvOp::ConvGradWeight && activation != Activation::Identity {
+            let message = format!("a gradient by the weight has no activation; {} was given", activation.name());
+            return Err(Error::new(ErrorKind::Argument, self.op.name(), message));
+        }
+        Ok(Self { activation, ..self })
     }
 
     /// The op.
@@ -237,6 +255,23 @@ impl Conv {
         self.bias.as_ref()
     }
 
+    /// What is applied to the sums.
+    #[must_use]
+    pub fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    /// Whether each position of the output meets one position of the input: a kernel of one tap that neither moves in steps
+    /// nor leaves elements out. Then an op is a product of matrices.
+    #[must_use]
+    pub fn is_pointwise(&self) -> bool {
+        let (axes, options) = (self.x.rank() - 2, &self.options);
+        let plain = |axis: usize| options.stride[axis] == 1 && options.padding[axis] == [0, 0];
+        self.weight.shape()[2..].iter().all(|&taps| taps == 1)
+            && self.x.shape()[2..] == self.y.shape()[2..]
+            && (0..axes).all(plain)
+    }
+
     /// The layouts of the two operands and the output, in the order of the call.
     #[must_use]
     pub fn operands(&self) -> [&Layout; 3] {
@@ -273,13 +308,14 @@ impl Conv {
 }
 
 /// Convolutions and their gradients.
-pub trait ConvOps: MatmulOps + BinaryOps + CopyOps {
-    /// Writes the plan's [sums](self) into `out`.
+pub trait ConvOps: MatmulOps + UnaryOps + BinaryOps + CopyOps {
+    /// Writes the plan's [sums](self), its activation applied, into `out`.
     ///
     /// # Contract
     /// - Every element of the planned output view is written, nothing else.
     /// - The sums are as accurate as those of [`MatmulOps::matmul`] over the same terms, the bias one more term; f16 and bf16
-    ///   accumulate in f32 and round once, after the bias.
+    ///   accumulate in f32 and round once, after the bias and the activation.
+    /// - The activation is as accurate as [`UnaryOps::unary`] has it.
     /// - In `conv` and `conv_grad_weight` padding is zeros that enter as terms: beside an infinite factor they make NaN.
     ///   `conv_transpose` sums over the taps that there are.
     /// - Without channels, or where no tap reaches, the result is the bias, or 0.
@@ -297,7 +333,7 @@ pub trait ConvOps: MatmulOps + BinaryOps + CopyOps {
         out: &mut Self::Storage,
     ) -> Result<()> {
         plan.check(a, b, bias, out)?;
-        compose::run(self, plan, a, b, bias, out)
+        compose(self, plan, a, b, bias, out)
     }
 }
 

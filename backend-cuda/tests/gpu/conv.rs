@@ -100,13 +100,16 @@ fn channels_last(shape: &[usize]) -> Layout {
 #[test]
 fn convolutions_of_every_form() {
     let Some(cuda) = cuda() else { return };
+    let alone = Cuda::builder(0).cudnn(false).build().unwrap();
     let options = |stride, padding, dilation, groups| ConvOptions {
         stride: [stride; 3],
         padding: [padding; 3],
         dilation: [dilation; 3],
         groups,
     };
-    let cases: [(&[usize], &[usize], ConvOptions); 7] = [
+    let cases: [(&[usize], &[usize], ConvOptions); 9] = [
+        (&[2, 16, 20, 20], &[24, 16, 3, 3], options(1, [1, 1], 1, 1)),
+        (&[2, 6, 21, 13], &[12, 1, 5, 5], options(1, [2, 2], 1, 6)),
         (&[2, 3, 8, 9], &[5, 3, 3, 2], options(1, [1, 1], 1, 1)),
         (&[2, 4, 9, 7], &[6, 2, 3, 3], options(2, [2, 0], 2, 2)),
         // Windows that lie on top of each other, and need no copy.
@@ -116,7 +119,9 @@ fn convolutions_of_every_form() {
         (&[2, 64, 14, 14], &[1, 64, 3, 3], options(1, [1, 1], 1, 1)),
         (&[1, 4, 4, 4], &[4, 4, 4, 4], options(1, [1, 2], 1, 1)),
     ];
-    for (x, weight, options) in &cases {
+    let backends = [cuda, &alone];
+    for (cuda, (x, weight, options)) in backends.into_iter().flat_map(|cuda| cases.iter().map(move |case| (cuda, case)))
+    {
         check::<f64>(cuda, |x| x, |x| x, x, weight, options);
         check::<f32>(cuda, |x| x as f32, f64::from, x, weight, options);
         check::<f16>(cuda, f16::from_f64, f16::to_f64, x, weight, options);

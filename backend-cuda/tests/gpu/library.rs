@@ -5,9 +5,10 @@ use std::process::Command;
 use std::time::Instant;
 use std::{env, fs, thread};
 
+use congruent_backend_api::ops::conv::{Conv, ConvOp, ConvOptions};
 use congruent_backend_api::ops::matmul::Matmul;
 use congruent_backend_api::ops::unary::UnaryOp;
-use congruent_backend_api::{MatmulOps, Scalar};
+use congruent_backend_api::{ConvOps, MatmulOps, Scalar};
 use congruent_backend_cuda::Cuda;
 
 use crate::support::{Tensor, alone_with, cuda, unary};
@@ -123,6 +124,48 @@ fn without_cublas_products_work() {
     cuda.matmul(&plan, &a.storage, &b.storage, &mut out.storage).unwrap();
     assert_eq!(out.to_vec::<f32>(cuda), [11.0]);
     assert!(!cuda.has_blas().unwrap());
+}
+
+/// One convolution, of whole numbers.
+fn convolves(cuda: &Cuda) {
+    let x = Tensor::new(cuda, &[1, 2, 3], &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let weight = Tensor::new(cuda, &[1, 2, 2], &[1.0_f32, -1.0, 2.0, 3.0]);
+    let mut out = Tensor::zeros::<f32>(cuda, &[1, 1, 2]);
+    let options = ConvOptions::default();
+    let plan = Conv::new(ConvOp::Conv, x.view(), weight.view(), None, &options, out.view()).unwrap();
+    cuda.conv(&plan, &x.storage, &weight.storage, None, &mut out.storage).unwrap();
+    assert_eq!(out.to_vec::<f32>(cuda), [22.0, 27.0]);
+}
+
+#[test]
+fn without_cudnn_convolutions_work() {
+    let broken = folder("no-cudnn");
+    break_library(&broken, &["cudnn"]);
+    let name = "library::without_cudnn_convolutions_work";
+    let inside = alone_with(name, |command| search_first(command, &broken));
+    fs::remove_dir_all(broken).unwrap();
+    if !inside {
+        return;
+    }
+    let Some(cuda) = cuda() else { return };
+    assert!(!cuda.has_cudnn().unwrap());
+    convolves(cuda);
+}
+
+#[test]
+fn cudnn_can_be_left_alone() {
+    if cuda().is_none() {
+        return;
+    }
+    let cuda = Cuda::builder(0).cudnn(false).build().unwrap();
+    assert!(!cuda.has_cudnn().unwrap());
+    convolves(&cuda);
+    let inside = alone_with("library::cudnn_can_be_left_alone", |command| {
+        command.env("CONGRUENT_CUDNN", "0");
+    });
+    if inside {
+        assert!(!Cuda::new(0).unwrap().has_cudnn().unwrap());
+    }
 }
 
 /// Not a test of anything, so it runs only when asked for (`--ignored --nocapture`).

@@ -2,6 +2,7 @@
 
 use congruent_backend_api::erase::Erased;
 use congruent_backend_api::ops::conv::Conv;
+use congruent_backend_api::ops::linear::Activation;
 use congruent_backend_api::{ConvOps, Layout, Op, Result, View};
 
 use super::call::{Call, Values};
@@ -24,6 +25,8 @@ impl ConvOps for Faulty {
         let over = |layout| View { dtype, layout };
         let replanned =
             Conv::new(plan.op(), over(&left), over(&right), addend.as_ref().map(over), plan.options(), over(result))?;
+        let lost = self.fault.is(Special::ActivationLost) && self.fault.touches(op, dtype);
+        let replanned = if lost { replanned } else { replanned.with_activation(plan.activation())? };
         let stored = |(storage, view)| Values::Stored { storage, view, group: 1 };
         let operands = [Some((a, left)), Some((b, right)), bias.zip(addend)];
         let call = Call {
@@ -38,7 +41,7 @@ impl ConvOps for Faulty {
             self.inner.conv(&replanned, &a.read(), &b.read(), bias.as_deref(), out)
         };
         let Kind::Taps(change) = self.fault.kind else { return self.run(&call, out, run) };
-        if !self.fault.touches(op, dtype) {
+        if !self.fault.touches(op, dtype) || plan.activation() != Activation::Identity {
             return self.run(&call, out, run);
         }
         let input = |(storage, layout): &(&Held, Layout)| -> Result<Input> {
@@ -48,7 +51,11 @@ impl ConvOps for Faulty {
         let out = &mut *out.write();
         let old = HostTensor { layout: *result, ..self.peek(out)? };
         let options = *plan.options();
-        let case = Case { call: CaseCall::Conv { op: plan.op(), options }, inputs, out: old };
+        let case = Case {
+            call: CaseCall::Conv { op: plan.op(), options, activation: Activation::Identity },
+            inputs,
+            out: old,
+        };
         if work(plan.op(), &options, &case) > MOST_PRODUCTS {
             return run(out);
         }

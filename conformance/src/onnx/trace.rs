@@ -9,6 +9,7 @@ use congruent_backend_api::ops::binary::BinaryOp;
 use congruent_backend_api::ops::compare::CompareOp;
 use congruent_backend_api::ops::conv::{ConvOp, ConvOptions};
 use congruent_backend_api::ops::index::ScatterOp;
+use congruent_backend_api::ops::linear::Activation;
 use congruent_backend_api::ops::norm::NormalizeOp;
 use congruent_backend_api::ops::pool::{PoolOp, PoolOptions};
 use congruent_backend_api::ops::reduce::{ArgReduceOp, ReduceOp};
@@ -227,7 +228,7 @@ impl Trace {
 
     fn convolved(&self, op: ConvOp, inputs: [Option<&Tensor>; 3], options: ConvOptions, out: Tensor) -> Tensor {
         let inputs: Vec<_> = inputs.into_iter().flatten().map(Operand::from).collect();
-        self.record(Call::Conv { op, options }, &inputs, None, out)
+        self.record(Call::Conv { op, options, activation: Activation::Identity }, &inputs, None, out)
     }
 
     /// Attention.

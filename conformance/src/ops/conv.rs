@@ -2,12 +2,12 @@
 //!
 //! All three ops sum products over the same taps, so the oracle walks those once: every combination of a batch, an output
 //! channel, an input channel of its group, a position of y and a tap of the kernel, and puts the product to the element that
-//! the op gives. Each sum is then bounded as an element of a matrix product over these terms, with β = 1 and the bias as the
-//! old value. Padding is a term whose factor is 0.
+//! the op gives. Each sum is then bounded as an element of a matrix product over these terms and the bias, and moves on through the activation as in a [linear layer](super::linear). Padding is a term whose factor is 0.
 
 use std::ops::Range;
 
 use congruent_backend_api::ops::conv::{Conv, ConvOp, ConvOptions, MAX_SPATIAL};
+use congruent_backend_api::ops::linear::Activation;
 use congruent_backend_api::{DType, View};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -16,6 +16,7 @@ use crate::arithmetic::Arithmetic;
 use crate::case::{Call, Case, Input, poisoned};
 use crate::expect::Expect;
 use crate::host::{HostTensor, decode, positions};
+use crate::ops::linear::activate;
 use crate::ops::matmul::{CLASSES, float};
 use crate::ops::{host, layout};
 use crate::spec::{Draw, Placement, ShapeKind, TensorSpec, placement, tensor};
@@ -197,7 +198,8 @@ pub fn cases(op: ConvOp, dtype: DType, draw: Draw) -> BoxedStrategy<Case> {
     let channels = (1..4_usize, select(&[1_usize, 1, 1, 2, 3][..]), 1..4_usize, 1..4_usize);
     let operand = || tensor(draw, CLASSES);
     let operands = (operand(), operand(), prop_oneof![2 => Just(None), 3 => operand().prop_map(Some)]);
-    let rest = (placement(), 0..3_usize, any::<u64>().no_shrink());
+    let activation = prop_oneof![2 => Just(Activation::Identity), 1 => select(Activation::ALL)];
+    let rest = (placement(), 0..3_usize, activation, any::<u64>().no_shrink());
     let kind = match draw.cell {
         Some((_, kind, _)) => Just(Some(kind)).boxed(),
         None => prop_oneof![4 => Just(None), 1 => select(&ShapeKind::ALL[..]).prop_map(Some)].boxed(),
@@ -218,7 +220,7 @@ fn build(
     (mut batch, mut groups, mut inputs, mut outputs): (usize, usize, usize, usize),
     kind: Option<ShapeKind>,
     (a, b, bias): (TensorSpec, TensorSpec, Option<TensorSpec>),
-    (placement, more, seed): &(Placement, usize, u64),
+    (placement, more, activation, seed): &(Placement, usize, Activation, u64),
 ) -> Case {
     match kind {
         Some(ShapeKind::Line) => axes.truncate(1),
@@ -272,7 +274,8 @@ fn build(
     let bias = bias.filter(|_| op != ConvOp::ConvGradWeight).map(|bias| host(&bias, dtype, &out[1..2], *seed, 2));
     let (a, b) = (host(&a, dtype, &left, *seed, 0), host(&b, dtype, &right, *seed, 1));
     let inputs = [Some(a), Some(b), bias].into_iter().flatten().map(Input::Tensor).collect();
-    Case { call: Call::Conv { op, options }, inputs, out: poisoned(dtype, layout(placement, &out), *seed) }
+    let activation = if op == ConvOp::ConvGradWeight { Activation::Identity } else { *activation };
+    Case { call: Call::Conv { op, options, activation }, inputs, out: poisoned(dtype, layout(placement, &out), *seed) }
 }
 
 /// The values of a case's operands.
@@ -303,17 +306,36 @@ impl Values {
         Some((out?, (value(&self.a, a), value(&self.b, b))))
     }
 
-    /// β and the old value of a product that stand for the bias of an element.
-    fn bias(&self, case: &Case, index: usize) -> (f64, f64) {
+    /// The bias of an element.
+    fn bias(&self, case: &Case, index: usize) -> Option<f64> {
         let shape = case.out.layout.shape();
         let space: usize = shape[2..].iter().product();
-        self.bias.as_ref().map_or((0.0, 0.0), |bias| (1.0, bias[index / space % shape[1]]))
+        self.bias.as_ref().map(|bias| bias[index / space % shape[1]])
+    }
+
+    /// What an element may be whose terms, but for the bias, are these.
+    fn expect(
+        &self,
+        case: &Case,
+        index: usize,
+        mut terms: Vec<(f64, f64)>,
+        activation: Activation,
+        arithmetic: Arithmetic,
+    ) -> Expect {
+        terms.extend(self.bias(case, index).map(|bias| (bias, 1.0)));
+        activate(activation, case.out.dtype, float(case.out.dtype, &terms, 1.0, 0.0, 0.0, arithmetic))
     }
 }
 
 /// What each element may be.
 #[must_use]
-pub fn expect(op: ConvOp, options: &ConvOptions, case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
+pub fn expect(
+    op: ConvOp,
+    options: &ConvOptions,
+    activation: Activation,
+    case: &Case,
+    arithmetic: Arithmetic,
+) -> Vec<Expect> {
     let (Some(sizes), Some(values)) = (Sizes::of(op, options, case), Values::of(case)) else { return Vec::new() };
     let mut sums = vec![Vec::new(); case.out.layout.count()];
     sizes.walk(
@@ -325,15 +347,18 @@ pub fn expect(op: ConvOp, options: &ConvOptions, case: &Case, arithmetic: Arithm
             }
         },
     );
-    let element = |(index, terms): (usize, Vec<(f64, f64)>)| {
-        let (beta, bias) = values.bias(case, index);
-        float(case.out.dtype, &terms, 1.0, beta, bias, arithmetic)
-    };
+    let element = |(index, terms)| values.expect(case, index, terms, activation, arithmetic);
     sums.into_iter().enumerate().map(element).collect()
 }
 
 /// What one element may be, for calls that are too large to judge all of them.
-pub(crate) fn expect_element(op: ConvOp, options: &ConvOptions, case: &Case, index: usize) -> Option<Expect> {
+pub(crate) fn expect_element(
+    op: ConvOp,
+    options: &ConvOptions,
+    activation: Activation,
+    case: &Case,
+    index: usize,
+) -> Option<Expect> {
     let (sizes, values) = (Sizes::of(op, options, case)?, Values::of(case)?);
     let mut terms = Vec::new();
     sizes.walk(
@@ -343,8 +368,7 @@ pub(crate) fn expect_element(op: ConvOp, options: &ConvOptions, case: &Case, ind
             terms.extend(values.term(op, product).filter(|&(out, _)| out == index).map(|(_, term)| term));
         },
     );
-    let (beta, bias) = values.bias(case, index);
-    Some(float(case.out.dtype, &terms, 1.0, beta, bias, Arithmetic::default()))
+    Some(values.expect(case, index, terms, activation, Arithmetic::default()))
 }
 
 /// How many products a case has.
@@ -356,7 +380,7 @@ pub(crate) fn work(op: ConvOp, options: &ConvOptions, case: &Case) -> usize {
 pub(crate) fn changed(op: ConvOp, options: &ConvOptions, case: &Case, change: fn(&mut Tap, &Sizes)) -> Vec<f64> {
     let (Some(sizes), Some(values)) = (Sizes::of(op, options, case), Values::of(case)) else { return Vec::new() };
     let mut sums: Vec<f64> =
-        (0..case.out.layout.count()).map(|index| values.bias(case, index)).map(|(_, bias)| bias).collect();
+        (0..case.out.layout.count()).map(|index| values.bias(case, index).unwrap_or(0.0)).collect();
     sizes.walk(sizes.whole(), change, |product| {
         if let Some((out, (a, b))) = values.term(op, product) {
             sums[out] += a * b;
@@ -378,7 +402,8 @@ mod tests {
 
     fn case(op: ConvOp, options: ConvOptions, inputs: Vec<HostTensor>, out: &[usize]) -> Case {
         let out = tensor(out, &vec![0.0; out.iter().product()]);
-        Case { call: Call::Conv { op, options }, inputs: inputs.into_iter().map(Input::Tensor).collect(), out }
+        let call = Call::Conv { op, options, activation: Activation::Identity };
+        Case { call, inputs: inputs.into_iter().map(Input::Tensor).collect(), out }
     }
 
     /// By hand: a kernel [1, 10] with stride 2, dilation 2 and one zero before, in two groups.
@@ -391,9 +416,10 @@ mod tests {
         );
         let y = tensor(&[1, 2, 2], &[1.0, 2.0, 3.0, 4.0]);
         let sums = |case: Case| {
-            let Call::Conv { op, options } = case.call else { return Vec::new() };
-            let whole = expect(op, &options, &case, Arithmetic::default());
-            assert!((0..whole.len()).all(|index| expect_element(op, &options, &case, index) == Some(whole[index])));
+            let Call::Conv { op, options, activation } = case.call else { return Vec::new() };
+            let whole = expect(op, &options, activation, &case, Arithmetic::default());
+            let one = |index| expect_element(op, &options, activation, &case, index);
+            assert!((0..whole.len()).all(|index| one(index) == Some(whole[index])));
             changed(op, &options, &case, |_, _| {})
         };
         let bias = tensor(&[2], &[100.0, 200.0]);
@@ -411,7 +437,8 @@ mod tests {
         let options = ConvOptions { padding: [[1, 1]; 3], ..ConvOptions::default() };
         let (x, weight) = (tensor(&[1, 1, 2], &[1.0, 1.0]), tensor(&[1, 1, 3], &[f32::INFINITY, 1.0, 1.0]));
         let of = |op| {
-            expect(op, &options, &case(op, options, vec![x.clone(), weight.clone()], &[1, 1, 2]), Arithmetic::default())
+            let case = case(op, options, vec![x.clone(), weight.clone()], &[1, 1, 2]);
+            expect(op, &options, Activation::Identity, &case, Arithmetic::default())
         };
         assert_eq!(of(ConvOp::Conv), [Expect::Nan, Expect::exact(DType::F32, f64::INFINITY)]);
         let infinite = Expect::exact(DType::F32, f64::INFINITY);

@@ -73,7 +73,7 @@ pub fn expect(activation: Activation, case: &Case, arithmetic: Arithmetic) -> Ve
 const STEEPEST: f64 = 1.13;
 
 /// What an activation makes of a sum that may be what `sum` says.
-fn activate(activation: Activation, dtype: DType, sum: Expect) -> Expect {
+pub(crate) fn activate(activation: Activation, dtype: DType, sum: Expect) -> Expect {
     let Some(function) = activation.function() else { return sum };
     // The value and the error of the activation alone.
     let apply = |x: f64| match unary::float(function, dtype, x) {

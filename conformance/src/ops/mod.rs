@@ -118,7 +118,7 @@ pub fn expect_of(case: &Case, arithmetic: Arithmetic) -> Vec<Expect> {
         Call::Where => compare::expect_choice(case),
         Call::Clamp { min, max } => compare::expect_clamp(*min, *max, case),
         Call::Fill(value) => copy::expect_fill(*value, case),
-        Call::Conv { op, options } => conv::expect(*op, options, case, arithmetic),
+        Call::Conv { op, options, activation } => conv::expect(*op, options, *activation, case, arithmetic),
         Call::Pool { op, options } => pool::expect(*op, options, case, arithmetic),
         Call::Copy => copy::expect_copy(case),
         Call::Random { distribution, seed, offset } => random::expect(*distribution, *seed, *offset, case),

@@ -380,19 +380,19 @@ impl Given {
             Some(Operand::Null(_)) | None => None,
             Some(_) => Some(self.tensor(2)?),
         };
-        let activation = match self.args.optional("activation") {
-            None => Activation::Identity,
-            Some(node) => {
-                let name = node.text()?;
-                let named = Activation::ALL.iter().find(|activation| activation.name() == name);
-                *named.ok_or_else(|| node.fail("expected \"identity\", \"relu\", \"gelu\" or \"gelu_tanh\""))?
-            }
-        };
+        let activation = self.activation()?;
         let shape = Linear::shape(x.layout.shape(), weight.layout.shape())?;
         let out = self.into.output(x.dtype, shape)?;
         self.args.finish()?;
         let inputs = [Some(x), Some(weight), bias].into_iter().flatten().map(Input::Tensor).collect();
         Ok(Case { call: Call::Linear { activation }, inputs, out })
+    }
+
+    fn activation(&mut self) -> Result<Activation> {
+        let Some(node) = self.args.optional("activation") else { return Ok(Activation::Identity) };
+        let name = node.text()?;
+        let named = Activation::ALL.iter().copied().find(|activation| activation.name() == name);
+        named.ok_or_else(|| node.fail("expected \"identity\", \"relu\", \"gelu\" or \"gelu_tanh\""))
     }
 
     fn gather(&mut self) -> Result<(Call, DType, Shape), Stop> {

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use congruent_backend_api::ops::attention::{Alignment, AttentionOptions, Dropout};
 use congruent_backend_api::ops::conv::ConvOptions;
+use congruent_backend_api::ops::linear::Activation;
 use congruent_backend_api::ops::pool::{Divisor, PoolOp, PoolOptions};
 use congruent_backend_api::ops::random::Distribution;
 use congruent_backend_api::ops::sort::SortOp;
@@ -129,7 +130,13 @@ fn args(case: &Case) -> Value {
             json!({ "axis": axis, "largest": descending, "k": case.out.layout.shape()[axis_from_front] })
         }
         Call::Sort { axis, descending, .. } => json!({ "axis": axis, "descending": descending }),
-        Call::Conv { options, .. } => conv(case.out.layout.rank().saturating_sub(2), options),
+        Call::Conv { options, activation, .. } => {
+            let mut args = conv(case.out.layout.rank().saturating_sub(2), options);
+            if *activation != Activation::Identity {
+                args["activation"] = activation.name().into();
+            }
+            args
+        }
         Call::Pool { op, options } => pool(case.out.layout.rank().saturating_sub(2), *op, options),
         Call::Clamp { min, max } => json!({ "min": bound(*min), "max": bound(*max) }),
         Call::Fill(value) => json!({ "value": scalar(*value) }),

@@ -286,7 +286,7 @@ impl Planned {
         Self {
             op: Op::Conv(plan.op()),
             dtype,
-            call: Call::Conv { op: plan.op(), options: *plan.options() },
+            call: Call::Conv { op: plan.op(), options: *plan.options(), activation: plan.activation() },
             inputs: layouts.map(|layout| Source::Tensor(dtype, layout)).collect(),
             out,
             out_dtype: dtype,

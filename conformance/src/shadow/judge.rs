@@ -86,7 +86,7 @@ fn values(case: &Case, ran: &[Ran<'_>; 2], limit: usize) -> Option<Finding> {
         let allowed = match &whole {
             Some(whole) => whole.get(index).copied(),
             None => match &case.call {
-                Call::Conv { op, options } => conv::expect_element(*op, options, case, index),
+                Call::Conv { op, options, activation } => conv::expect_element(*op, options, *activation, case, index),
                 Call::Attention { op, options, given } => attention::expect_element(*op, *options, *given, case, index),
                 _ => expect(&element(case, index)?).last().copied(),
             },
@@ -108,7 +108,7 @@ fn disagreement(case: &Case, index: usize, bits: [u64; 2], allowed: &Expect) -> 
 fn work(case: &Case) -> usize {
     let count = |index: usize| case.tensor(index).map_or(0, |tensor| tensor.layout.count());
     match (&case.call, case.tensor(1)) {
-        (Call::Conv { op, options }, _) => conv::work(*op, options, case),
+        (Call::Conv { op, options, .. }, _) => conv::work(*op, options, case),
         (Call::Pool { op, options }, _) => pool::work(*op, options, case),
         (Call::Matmul { .. }, Some(b)) => count(0).saturating_mul(b.layout.shape().last().copied().unwrap_or(1)),
         (Call::Attention { .. }, Some(k)) => count(0).max(case.out.layout.count()).saturating_mul(k.layout.shape()[2]),

@@ -4,6 +4,7 @@
 //! in memory they may lie in any order. A batch of channels-last images is `x.permute([0, 3, 1, 2])`, without a copy.
 
 use congruent_backend_api::ops::conv::{Conv, ConvOp, ConvOptions, MAX_SPATIAL};
+use congruent_backend_api::ops::linear::Activation;
 use congruent_backend_api::{ConvOps, Error, ErrorKind, Result, Shape};
 
 use crate::operand::{Operand, same_backend};
@@ -32,7 +33,35 @@ impl<B: ConvOps + ?Sized> Tensor<B> {
     /// of groups of 0, or tensors of two backends; `Unsupported`; `OutOfMemory`.
     pub fn conv(&self, weight: &Self, bias: Option<&Self>, options: ConvOptions) -> Result<Self> {
         let shape = Conv::shape(self.shape(), weight.shape(), &options)?;
-        self.convolve(ConvOp::Conv, weight, bias, options, shape)
+        self.convolve(ConvOp::Conv, weight, bias, options, Activation::Identity, shape)
+    }
+
+    /// [`conv`](Self::conv) and an activation in one call: what a layer of an image network computes.
+    ///
+    /// ```
+    /// # fn main() -> congruent::Result<()> {
+    /// # use congruent::{Tensor, ops::{Activation, ConvOptions}};
+    /// # let device = congruent::backend("cpu")?;
+    /// let x = Tensor::from_slice(&device, &[1.0_f32, 2.0, 4.0, 8.0], [1, 1, 4])?;
+    /// let weight = Tensor::from_slice(&device, &[2.0_f32, -1.0], [1, 1, 2])?;
+    /// let bias = Tensor::from_slice(&device, &[-1.0_f32], [1])?;
+    /// let y = x.conv_activated(&weight, Some(&bias), ConvOptions::default(), Activation::Relu)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 0.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`conv`](Self::conv).
+    pub fn conv_activated(
+        &self,
+        weight: &Self,
+        bias: Option<&Self>,
+        options: ConvOptions,
+        activation: Activation,
+    ) -> Result<Self> {
+        let shape = Conv::shape(self.shape(), weight.shape(), &options)?;
+        self.convolve(ConvOp::Conv, weight, bias, options, activation, shape)
     }
 
     /// The transpose of [`conv`](Self::conv), which takes what that gives: its gradient by the input, also known as a
@@ -51,7 +80,7 @@ impl<B: ConvOps + ?Sized> Tensor<B> {
         output_padding: [usize; MAX_SPATIAL],
     ) -> Result<Self> {
         let shape = Conv::transpose_shape(self.shape(), weight.shape(), &options, output_padding)?;
-        self.convolve(ConvOp::ConvTranspose, weight, bias, options, shape)
+        self.convolve(ConvOp::ConvTranspose, weight, bias, options, Activation::Identity, shape)
     }
 
     /// The gradient of [`conv`](Self::conv) by its input, which had `shape`; this tensor is the gradient of its output.
@@ -66,7 +95,7 @@ impl<B: ConvOps + ?Sized> Tensor<B> {
                 format!("the gradient has shape {:?}, but `conv` of {shape:?} gives {output:?}", self.shape());
             return Err(Error::new(ErrorKind::Shape, "conv_grad_input", message));
         }
-        self.convolve(ConvOp::ConvTranspose, weight, None, options, shape)
+        self.convolve(ConvOp::ConvTranspose, weight, None, options, Activation::Identity, shape)
     }
 
     /// The gradient of [`conv`](Self::conv) by its weight, which had `shape`; this tensor is the input, `grad` the gradient
@@ -76,7 +105,7 @@ impl<B: ConvOps + ?Sized> Tensor<B> {
     /// As [`conv`](Self::conv), and `Shape` when `grad` is not what `conv` gives.
     pub fn conv_grad_weight(&self, grad: &Self, shape: impl AsRef<[usize]>, options: ConvOptions) -> Result<Self> {
         let shape = Shape::new(ConvOp::ConvGradWeight.name(), shape.as_ref())?;
-        self.convolve(ConvOp::ConvGradWeight, grad, None, options, shape)
+        self.convolve(ConvOp::ConvGradWeight, grad, None, options, Activation::Identity, shape)
     }
 
     /// `op` of this tensor and `other` into `out`, whose shape takes the place of output padding and of the shapes that the
@@ -109,6 +138,7 @@ impl<B: ConvOps + ?Sized> Tensor<B> {
         other: &Self,
         bias: Option<&Self>,
         options: ConvOptions,
+        activation: Activation,
         shape: Shape,
     ) -> Result<Self> {
         let others = [other, bias.unwrap_or(other)].map(Operand::Tensor);
@@ -117,7 +147,10 @@ impl<B: ConvOps + ?Sized> Tensor<B> {
             self.backend(),
             self.dtype(),
             shape,
-            |out| Conv::new(op, self.view(), other.view(), bias.map(Self::view), &options, out),
+            |out| {
+                let plan = Conv::new(op, self.view(), other.view(), bias.map(Self::view), &options, out)?;
+                plan.with_activation(activation)
+            },
             |plan, out| {
                 let bias = bias.map(|bias| bias.storage().as_ref());
                 self.backend().conv(plan, self.storage(), other.storage(), bias, out)

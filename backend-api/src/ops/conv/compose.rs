@@ -3,7 +3,11 @@
 //! The windows of x are a view \[N, C, kernel…, out…\] of its padded copy in which elements lie on top of each other; as
 //! matrices \[C / groups · taps, out\] they are the right operand of `conv` and of `conv_grad_weight`, copied only where their
 //! strides are not those of a matrix. `conv_transpose` goes the other way: its products are the windows, and one addition for
-//! each tap puts them where they belong. Temporaries are bounded: a batch that is too large goes in parts.
+//! each tap puts them where they belong; where one position meets one, the products are the result. Temporaries are bounded: a
+//! batch that is too large goes in parts.
+//!
+//! An activation is one more pass over the result. In half precision that would round twice, so there everything is f32
+//! until the end.
 
 use std::ops::Range;
 
@@ -14,7 +18,9 @@ use crate::error::Result;
 use crate::layout::{Layout, Slice};
 use crate::ops::binary::{Binary, BinaryOp};
 use crate::ops::copy::{Copy, Fill};
+use crate::ops::linear::Activation;
 use crate::ops::matmul::Matmul;
+use crate::ops::unary::Unary;
 use crate::shape::Shape;
 
 const OP: &str = "conv";
@@ -22,7 +28,11 @@ const OP: &str = "conv";
 /// About how many elements the windows of one part of a batch have.
 const PART: usize = 1 << 24;
 
-pub(super) fn run<B: ConvOps + ?Sized>(
+/// [`ConvOps::conv`] from other ops of the backend; the caller has checked the plan.
+///
+/// # Errors
+/// What those ops return.
+pub fn run<B: ConvOps + ?Sized>(
     backend: &B,
     plan: &Conv,
     a: &B::Storage,
@@ -35,11 +45,18 @@ pub(super) fn run<B: ConvOps + ?Sized>(
         return Ok(());
     }
     let composer = Composer { backend, plan };
+    if plan.activation != Activation::Identity && widened(plan.dtype) != plan.dtype {
+        return composer.in_f32([Some(a), Some(b), bias], out);
+    }
     match plan.op {
         ConvOp::Conv => composer.forward(a, b, bias, out),
+        ConvOp::ConvTranspose if plan.is_pointwise() => composer.pointwise_transpose(a, b, bias, out),
         ConvOp::ConvTranspose => composer.transpose(a, b, bias, out),
         ConvOp::ConvGradWeight => composer.grad_weight(a, b, out),
-    }
+    }?;
+    let Some(function) = plan.activation.function() else { return Ok(()) };
+    let view = View { dtype: plan.dtype, layout: result };
+    backend.unary(&Unary::new(function, Source::Output, view)?, None, out)
 }
 
 struct Composer<'p, B: ?Sized> {
@@ -83,25 +100,77 @@ impl<B: ConvOps + ?Sized> Composer<'_, B> {
             let windows = self.windows(x, dtype, part.clone())?;
             let sizes = [part.len(), groups, terms, positions(&plan.y)];
             let windows = self.readable(windows.storage(), dtype, &windows.layout, dtype, &sizes)?;
-            let y = of_batch(&plan.y, part)?;
-            let sizes = [sizes[0], groups, outputs, sizes[3]];
-            if let Some(products) = y.reshape(&sizes)? {
-                let beta = self.bias(dtype, &y, bias, out)?;
-                self.product(
-                    beta,
-                    &weight,
-                    (windows.storage(), windows.view()),
-                    out,
-                    View { dtype, layout: &products },
-                )?;
-            } else {
-                let (products, compact) = (contiguous(&sizes)?, contiguous(y.shape())?);
-                let mut sums = self.backend.alloc(dtype, products.count())?;
-                let beta = self.bias(dtype, &compact, bias, &mut sums)?;
-                let view = View { dtype, layout: &products };
-                self.product(beta, &weight, (windows.storage(), windows.view()), &mut sums, view)?;
-                self.copy((&sums, View { dtype, layout: &compact }), out, View { dtype, layout: &y })?;
+            self.write(&weight, &windows, outputs, (bias, &of_batch(&plan.y, part)?), out)?;
+        }
+        Ok(())
+    }
+
+    /// Widens the operands, and rounds the result.
+    fn in_f32(&self, operands: [Option<&B::Storage>; 3], out: &mut B::Storage) -> Result<()> {
+        let (plan, dtype, to) = (self.plan, self.plan.dtype, DType::F32);
+        let [a, b, result] = plan.operands();
+        let mut wide = [const { None }; 3];
+        for ((wide, storage), layout) in wide.iter_mut().zip(operands).zip([Some(a), Some(b), plan.bias.as_ref()]) {
+            if let (Some(storage), Some(layout)) = (storage, layout) {
+                *wide = Some(self.readable(storage, dtype, layout, to, layout.shape())?);
             }
+        }
+        let [Some(a), Some(b), bias] = wide else { return Ok(()) };
+        let compact = contiguous(result.shape())?;
+        let mut sums = self.backend.alloc(to, compact.count())?;
+        let view = View { dtype: to, layout: &compact };
+        let plan_of_sums =
+            Conv::new(plan.op, a.view(), b.view(), bias.as_ref().map(Readable::view), &plan.options, view)?;
+        let plan_of_sums = plan_of_sums.with_activation(plan.activation)?;
+        self.backend.conv(&plan_of_sums, a.storage(), b.storage(), bias.as_ref().map(Readable::storage), &mut sums)?;
+        self.copy((&sums, view), out, View { dtype, layout: result })
+    }
+
+    /// Writes `left @ right` for a part of the batch, plus the bias: `left` is \[groups, rows, terms\], `right` \[batch, groups,
+    /// terms, positions\].
+    fn write(
+        &self,
+        left: &Readable<'_, B::Storage>,
+        right: &Readable<'_, B::Storage>,
+        rows: usize,
+        (bias, layout): (Option<&B::Storage>, &Layout),
+        out: &mut B::Storage,
+    ) -> Result<()> {
+        let dtype = self.plan.dtype;
+        let sizes = right.layout.shape();
+        let sizes = [sizes[0], sizes[1], rows, sizes[3]];
+        let right = (right.storage(), right.view());
+        if let Some(products) = layout.reshape(&sizes)? {
+            let beta = self.bias(dtype, layout, bias, out)?;
+            return self.product(beta, left, right, out, View { dtype, layout: &products });
+        }
+        let (products, compact) = (contiguous(&sizes)?, contiguous(layout.shape())?);
+        let mut sums = self.backend.alloc(dtype, products.count())?;
+        let beta = self.bias(dtype, &compact, bias, &mut sums)?;
+        self.product(beta, left, right, &mut sums, View { dtype, layout: &products })?;
+        self.copy((&sums, View { dtype, layout: &compact }), out, View { dtype, layout })
+    }
+
+    /// A transpose whose windows are the result.
+    fn pointwise_transpose(
+        &self,
+        y: &B::Storage,
+        weight: &B::Storage,
+        bias: Option<&B::Storage>,
+        out: &mut B::Storage,
+    ) -> Result<()> {
+        let (plan, dtype) = (self.plan, self.plan.dtype);
+        let [groups, inputs, terms] = self.matrix();
+        if plan.y.count() == 0 {
+            return self.begin(dtype, &plan.x, bias, out);
+        }
+        let weight = self.readable(weight, dtype, &plan.weight, dtype, &[groups, inputs, terms])?;
+        let columns = weight.layout.permute(&[0, 2, 1])?;
+        let weight = Readable { layout: columns, ..weight };
+        for part in self.parts() {
+            let sizes = [part.len(), groups, inputs, positions(&plan.y)];
+            let y = self.readable(y, dtype, &of_batch(&plan.y, part.clone())?, dtype, &sizes)?;
+            self.write(&weight, &y, terms, (bias, &of_batch(&plan.x, part)?), out)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use congruent::ops::{Activation, ConvOptions};
 use congruent::{AnyBackend, DType, Generator, Result, Scalar, Tensor, step};
 use congruent_benches::random;
 
@@ -38,6 +39,9 @@ pub(crate) fn all() -> Vec<Case> {
     sorts(&mut cases);
     random_numbers(&mut cases);
     products(&mut cases);
+    for dtype in [DType::F32, DType::BF16] {
+        convolutions(&mut cases, dtype);
+    }
     cases
 }
 
@@ -182,6 +186,87 @@ fn products(cases: &mut Vec<Case>) {
     product("matmul", DType::F16, "8192", [&[SIDE, SIDE]; 2]);
     product("bmm", DType::F32, "64x512x64x512", [&[64, 512, 64], &[64, 64, 512]]);
     product("bmm", DType::BF16, "64x512x64x512", [&[64, 512, 64], &[64, 64, 512]]);
+}
+
+/// Layers of image networks, [batch, channels, height, width] in rows; those that memory limits have their bytes.
+fn convolutions(cases: &mut Vec<Case>, dtype: DType) {
+    let of = |stride, padding, groups| ConvOptions {
+        stride: [stride; 3],
+        padding: [[padding; 2]; 3],
+        groups,
+        ..ConvOptions::default()
+    };
+    let (same, deep) = (of(1, 1, 1), of(1, 1, 256));
+    let wide = Some((2 * 32 * 256 * 56 * 56 + 256 * 9) * dtype.size());
+    let (small, kernel): (&[usize], &[usize]) = (&[32, 64, 56, 56], &[64, 64, 3, 3]);
+    let (channels, depth): (&[usize], &[usize]) = (&[32, 256, 56, 56], &[256, 1, 3, 3]);
+    let mut layer =
+        |op, shape, bytes, sizes: [&'static [usize]; 2], call: fn(&T, &T, ConvOptions) -> Result<T>, options| {
+            let make = move |backend: &_| -> Result<Run> {
+                let (x, weight) = (spread(backend, dtype, sizes[0])?, spread(backend, dtype, sizes[1])?);
+                Ok(Box::new(move || call(&x, &weight, options).map(drop)))
+            };
+            cases.push(Case { op, dtype, shape, bytes, make: Box::new(make) });
+        };
+    layer("conv3x3", "32x64x56", None, [small, kernel], |x, w, options| x.conv(w, None, options), same);
+    layer(
+        "conv3x3_relu",
+        "32x64x56",
+        None,
+        [small, kernel],
+        |x, w, options| x.conv_activated(w, Some(&w.i((.., 0, 0, 0))?), options, Activation::Relu),
+        same,
+    );
+    layer(
+        "conv3x3_nhwc",
+        "32x64x56",
+        None,
+        [&[32, 56, 56, 64], kernel],
+        |x, w, options| x.permute([0, 3, 1, 2])?.conv(w, None, options),
+        same,
+    );
+    // As many channels come as go, at stride 1: an image is also a gradient of the output.
+    layer(
+        "conv3x3_grad_input",
+        "32x64x56",
+        None,
+        [small, kernel],
+        |y, w, options| y.conv_grad_input(w, y.shape(), options),
+        same,
+    );
+    layer(
+        "conv3x3_grad_weight",
+        "32x64x56",
+        None,
+        [small, kernel],
+        |x, w, options| x.conv_grad_weight(x, w.shape(), options),
+        same,
+    );
+    layer(
+        "conv7x7s2",
+        "32x3x224",
+        None,
+        [&[32, 3, 224, 224], &[64, 3, 7, 7]],
+        |x, w, options| x.conv(w, None, options),
+        of(2, 3, 1),
+    );
+    layer(
+        "conv1x1",
+        "32x64x56",
+        None,
+        [small, &[256, 64, 1, 1]],
+        |x, w, options| x.conv(w, None, options),
+        of(1, 0, 1),
+    );
+    layer("dwconv3x3", "32x256x56", wide, [channels, depth], |x, w, options| x.conv(w, None, options), deep);
+    layer(
+        "dwconv3x3_grad_input",
+        "32x256x56",
+        wide,
+        [channels, depth],
+        |y, w, options| y.conv_grad_input(w, y.shape(), options),
+        deep,
+    );
 }
 
 fn one(

@@ -47,6 +47,8 @@ pub(super) const FAULTS: &[Fault] = &[
     .on(|op, _| op != Op::Conv(ConvOp::ConvTranspose)),
     Fault::special("the bias of a convolution is left out", &["conv"], Special::BiasLost)
         .on(|op, _| op != Op::Conv(ConvOp::ConvGradWeight)),
+    Fault::special("the activation of a convolution is left out", &["conv"], Special::ActivationLost)
+        .on(|op, _| op != Op::Conv(ConvOp::ConvGradWeight)),
 ];
 
 /// Lets a tap meet another element: `place` has stride, dilation, position and tap of an axis, without the padding.

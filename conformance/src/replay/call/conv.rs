@@ -50,10 +50,11 @@ impl Given {
             (ConvOp::ConvTranspose, ..) => Conv::transpose_shape(left, right, &options, more)?,
             (ConvOp::ConvGradWeight, ..) => return Err(self.args.fail("the field `weight_shape` is missing").into()),
         };
+        let activation = self.activation()?;
         let out = self.into.output(a.dtype, shape)?;
         self.args.finish()?;
         let inputs = [Some(a), Some(b), bias].into_iter().flatten().map(Input::Tensor).collect();
-        Ok(Case { call: Call::Conv { op, options }, inputs, out })
+        Ok(Case { call: Call::Conv { op, options, activation }, inputs, out })
     }
 }
 
