@@ -58,28 +58,39 @@ impl<const N: usize> Elementwise<N> {
     pub(crate) fn new(op: &'static str, sources: &[(Source<'_>, DType)], out: View<'_>) -> Result<Self> {
         debug_assert_eq!(sources.len() + 1, N);
         check_output(op, out.layout)?;
+        if is_flat(sources, out.layout) {
+            return Self::flat(op, sources, out);
+        }
         let mut operands = [Operand::Output; N];
         let mut layouts = [*out.layout; N];
         for (index, &(source, dtype)) in sources.iter().enumerate() {
-            operands[index + 1] = match source {
-                Source::View(view) => {
-                    check_dtype(op, view.dtype, dtype)?;
-                    layouts[index + 1] = view.layout.broadcast_to(op, out.layout.shape())?;
-                    Operand::Storage { dtype, min_len: layouts[index + 1].min_len() }
-                }
-                Source::Scalar(scalar) => {
-                    layouts[index + 1] = constant(op, out.layout)?;
-                    Operand::Scalar(scalar.to_dtype(op, dtype)?)
-                }
-                Source::Output if dtype == out.dtype => Operand::Output,
-                Source::Output => {
-                    let message =
-                        format!("in place needs one dtype, but the operand is {dtype} and the result {}", out.dtype);
-                    return Err(Error::new(ErrorKind::DType, op, message));
-                }
-            };
+            operands[index + 1] = operand(op, source, dtype, out.dtype)?;
+            match source {
+                Source::View(view) => layouts[index + 1] = view.layout.broadcast_to(op, out.layout.shape())?,
+                Source::Scalar(_) => layouts[index + 1] = constant(op, out.layout)?,
+                Source::Output => {}
+            }
+            if let Operand::Storage { min_len, .. } = &mut operands[index + 1] {
+                *min_len = layouts[index + 1].min_len();
+            }
         }
         let nest = Nest::new(std::array::from_fn(|index| &layouts[index]));
+        Ok(Self { op, out_dtype: out.dtype, out_min_len: out.layout.min_len(), operands, nest })
+    }
+
+    /// [`new`](Self::new) where every view runs through memory as the output does.
+    fn flat(op: &'static str, sources: &[(Source<'_>, DType)], out: View<'_>) -> Result<Self> {
+        let mut operands = [Operand::Output; N];
+        let mut starts = [(out.layout.offset(), 1); N];
+        for (index, &(source, dtype)) in sources.iter().enumerate() {
+            operands[index + 1] = operand(op, source, dtype, out.dtype)?;
+            match source {
+                Source::View(view) => starts[index + 1] = (view.layout.offset(), 1),
+                Source::Scalar(_) => starts[index + 1] = (0, 0),
+                Source::Output => {}
+            }
+        }
+        let nest = Nest::flat(out.layout.count(), starts);
         Ok(Self { op, out_dtype: out.dtype, out_min_len: out.layout.min_len(), operands, nest })
     }
 
@@ -130,6 +141,31 @@ impl<const N: usize> Elementwise<N> {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether there are several elements, and every view has the shape of the output and lies in row-major order, as it does.
+fn is_flat(sources: &[(Source<'_>, DType)], out: &Layout) -> bool {
+    let alike = |source: &Source<'_>| match source {
+        Source::View(view) => view.layout.shape() == out.shape() && view.layout.is_contiguous(),
+        Source::Scalar(_) | Source::Output => true,
+    };
+    out.count() > 1 && out.is_contiguous() && sources.iter().all(|(source, _)| alike(source))
+}
+
+/// How a source of dtype `dtype` is read; the length is that of the view as it is.
+fn operand(op: &'static str, source: Source<'_>, dtype: DType, out_dtype: DType) -> Result<Operand> {
+    match source {
+        Source::View(view) => {
+            check_dtype(op, view.dtype, dtype)?;
+            Ok(Operand::Storage { dtype, min_len: view.layout.min_len() })
+        }
+        Source::Scalar(scalar) => Ok(Operand::Scalar(scalar.to_dtype(op, dtype)?)),
+        Source::Output if dtype == out_dtype => Ok(Operand::Output),
+        Source::Output => {
+            let message = format!("in place needs one dtype, but the operand is {dtype} and the result {out_dtype}");
+            Err(Error::new(ErrorKind::DType, op, message))
+        }
     }
 }
 

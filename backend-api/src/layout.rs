@@ -116,7 +116,11 @@ impl Layout {
     /// The least storage length that holds every element.
     #[must_use]
     pub fn min_len(&self) -> usize {
-        if self.count() == 0 { 0 } else { self.extent().1 as usize + 1 }
+        match self.count() {
+            0 => 0,
+            count if self.is_contiguous() => self.offset + count,
+            _ => self.extent().1 as usize + 1,
+        }
     }
 
     /// Whether no two indices share an element, so that the view can be written.

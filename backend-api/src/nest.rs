@@ -42,6 +42,14 @@ impl<const N: usize> Nest<N> {
         nest
     }
 
+    /// The nest over `count` > 1 elements of operands that each begin somewhere and move by an even step, 1 for operand 0.
+    pub(crate) fn flat(count: usize, starts: [(usize, isize); N]) -> Self {
+        let mut sizes = [1; MAX_RANK];
+        sizes[0] = count;
+        let strides = starts.map(|(_, step)| [step, 0, 0, 0, 0, 0, 0, 0]);
+        Self { rank: 1, sizes, strides, offsets: starts.map(|(start, _)| start) }
+    }
+
     /// The number of axes.
     #[must_use]
     pub fn rank(&self) -> usize {
@@ -206,6 +214,8 @@ mod tests {
         let transposed = layout.permute(&[3, 2, 1, 0]).unwrap();
         assert!(Nest::new([&transposed, &transposed]).is_contiguous(0));
         assert_eq!(Nest::new([&contiguous(&[]), &contiguous(&[])]).rank(), 0);
+        let constant = Layout::new("test", &[], &[], 0).unwrap().broadcast_to("test", &[2, 1, 3, 4]).unwrap();
+        assert_eq!(Nest::new([&layout, &constant]), Nest::flat(24, [(0, 1), (0, 0)]));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 //!
 //! - [`ndarray`] walks strided memory: views over this crate's buffers, never the storage type itself. Its matrix
 //!   product is the portable SIMD kernels of `matrixmultiply`.
-//! - [`pxfm`] computes the elementary functions; f16 and bf16 are widened to f32 in blocks.
+//! - [`fearless_simd`] compiles inner loops for AVX2 and AVX-512 too and chooses at run time. Results are the same bits at every
+//!   level; `CONGRUENT_SIMD=baseline` or `=avx2` in the environment lowers it.
+//! - The elementary functions that models call most are computed side by side in these loops, the others by [`pxfm`];
+//!   f16 and bf16 are widened to f32 in blocks.
 //! - [`rayon`] spreads large calls over its current thread pool: run a backend inside
 //!   [`ThreadPool::install`](rayon::ThreadPool::install) to choose the number of threads. Results do not depend on it.
 //!
@@ -28,6 +31,7 @@ mod loops;
 mod math;
 mod ops;
 mod pool;
+mod simd;
 mod storage;
 #[cfg(test)]
 mod testing;

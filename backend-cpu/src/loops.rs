@@ -4,6 +4,8 @@
 //! kernel where it lies; a strided one is gathered into, or scattered from, a buffer that stays in the L1 cache. So a
 //! kernel is one tight loop over slices, and each exists once.
 
+use std::ops::Range;
+
 use bytemuck::Pod;
 use congruent_backend_api::{Elementwise, Error, ErrorKind, Nest, Operand, Result};
 use ndarray::{ArrayView1, ArrayViewD, ArrayViewMutD, Axis, Ix1, Ix2, IxDyn, ShapeBuilder, Slice};
@@ -22,6 +24,10 @@ pub(crate) fn map1<X: Lane, R: Lane>(
     kernel: impl Fn(&[X], &mut [R]) + Sync,
 ) -> Result<()> {
     plan.check(&[x], out)?;
+    if let Some(x) = block(plan, 1, x) {
+        kernel(x, target(plan, out));
+        return Ok(());
+    }
     let Some(mut job) = Job::<X::Bits, X::Bits, R::Bits, 0>::new(plan, out)? else { return Ok(()) };
     job.first = input::<X, 2>(plan, 1, x)?;
     job.run(&|x, [], out| kernel(bytemuck::cast_slice(x), bytemuck::cast_slice_mut(out)));
@@ -36,6 +42,10 @@ pub(crate) fn map2<X: Lane, R: Lane>(
     kernel: impl Fn(&[X], &[X], &mut [R]) + Sync,
 ) -> Result<()> {
     plan.check(&[a, b], out)?;
+    if let (Some(a), Some(b)) = (block(plan, 1, a), block(plan, 2, b)) {
+        kernel(a, b, target(plan, out));
+        return Ok(());
+    }
     let Some(mut job) = Job::<X::Bits, X::Bits, R::Bits, 1>::new(plan, out)? else { return Ok(()) };
     job.first = input::<X, 3>(plan, 1, a)?;
     job.rest = [input::<X, 3>(plan, 2, b)?];
@@ -43,6 +53,24 @@ pub(crate) fn map2<X: Lane, R: Lane>(
         kernel(bytemuck::cast_slice(a), bytemuck::cast_slice(b), bytemuck::cast_slice_mut(out));
     });
     Ok(())
+}
+
+/// The elements of an input where it and the output are one block of memory each: what a small op needs no job for.
+fn block<'a, T: Lane, const N: usize>(
+    plan: &Elementwise<N>,
+    operand: usize,
+    storage: Option<&'a CpuStorage>,
+) -> Option<&'a [T]> {
+    let nest = plan.nest();
+    let (start, count) = (nest.offset(operand), nest.count());
+    let flat = count <= BLOCK && nest.is_contiguous(0) && nest.is_contiguous(operand);
+    storage.filter(|_| flat).map(|storage| &storage.as_slice()[start..start + count])
+}
+
+/// The elements of a contiguous output.
+fn target<'a, T: Lane, const N: usize>(plan: &Elementwise<N>, out: &'a mut CpuStorage) -> &'a mut [T] {
+    let start = plan.nest().offset(0);
+    &mut out.as_mut_slice()[start..start + plan.nest().count()]
 }
 
 /// Runs `kernel` over a bool condition, two inputs and the output.
@@ -71,12 +99,19 @@ pub(crate) fn fill<R: Lane>(plan: &Elementwise<1>, value: R, out: &mut CpuStorag
 
 /// Calls `f` with both arguments, on two threads where another one is idle.
 pub(crate) fn join<T: Send>(left: T, right: T, f: impl Fn(T) + Sync) {
+    both(|| f(left), || f(right));
+}
+
+/// Calls both functions, on two threads where another one is idle.
+pub(crate) fn both<R: Send>(left: impl FnOnce() -> R + Send, right: impl FnOnce() -> R + Send) -> (R, R) {
     /// rayon's machinery, compiled once and not for every pair of closures.
-    fn join_dyn(left: &mut (dyn FnMut() + Send), right: &mut (dyn FnMut() + Send)) {
+    fn both_dyn(left: &mut (dyn FnMut() + Send), right: &mut (dyn FnMut() + Send)) {
         rayon::join(left, right);
     }
     let (mut left, mut right) = (Some(left), Some(right));
-    join_dyn(&mut || left.take().into_iter().for_each(&f), &mut || right.take().into_iter().for_each(&f));
+    let (mut first, mut second) = (None, None);
+    both_dyn(&mut || first = left.take().map(|f| f()), &mut || second = right.take().map(|f| f()));
+    first.zip(second).expect("both functions were called")
 }
 
 /// A view of one operand of a nest.
@@ -129,16 +164,23 @@ impl<T: Pod> Input<'_, T> {
         }
     }
 
-    /// The elements of a block, in `buffer` unless they are contiguous already.
-    fn fetch<'s, R: Pod>(&'s self, out: &Target<'_, R>, len: usize, buffer: &'s mut Vec<T>) -> &'s [T] {
+    /// Whether [`fetch`](Self::fetch) can take any part.
+    fn is_flat(&self) -> bool {
+        !matches!(self, Self::View(_))
+    }
+
+    /// The elements `at` of a slice, or all of a view, in `buffer` unless they are contiguous already; `old` reads those
+    /// of the output.
+    fn fetch<'s>(&'s self, at: Range<usize>, old: impl FnOnce(&mut [T]), buffer: &'s mut Vec<T>) -> &'s [T] {
         if let Self::Slice(slice) = self {
-            return slice;
+            return &slice[at];
         }
         if let Self::View(view) = self
             && let Some(slice) = view.as_slice()
         {
             return slice;
         }
+        let len = at.len();
         if buffer.len() < len {
             // A constant input has a buffer of its own, so what an earlier block wrote is the constant.
             buffer.resize(len, if let Self::Constant(value) = self { *value } else { T::zeroed() });
@@ -146,10 +188,7 @@ impl<T: Pod> Input<'_, T> {
         let block = &mut buffer[..len];
         match self {
             Self::View(view) => gather(view, block),
-            Self::Output => match out {
-                Target::Slice(slice) => bytemuck::cast_slice_mut(block).copy_from_slice(slice),
-                Target::View(view) => gather(&view.view(), bytemuck::cast_slice_mut(block)),
-            },
+            Self::Output => old(block),
             Self::Slice(_) | Self::Constant(_) => {}
         }
         block
@@ -233,21 +272,29 @@ where
 
     fn run_here(self, kernel: Kernel<'_, A, B, R, M>, scratch: &mut Scratch<A, B, R, M>) {
         let len = self.out.len();
-        if len > BLOCK {
-            let (left, right) = self.split();
-            left.run_here(kernel, scratch);
-            right.run_here(kernel, scratch);
-            return;
-        }
-        let first = self.first.fetch(&self.out, len, &mut scratch.first);
-        let mut buffers = scratch.rest.iter_mut();
-        let rest = self.rest.each_ref().map(|input| match buffers.next() {
-            Some(buffer) => input.fetch(&self.out, len, buffer),
-            None => &[],
-        });
+        let flat = self.first.is_flat() && self.rest.iter().all(Input::is_flat);
         match self.out {
-            Target::Slice(slice) => kernel(first, rest, slice),
-            Target::View(mut view) => {
+            Target::Slice(out) if flat || len <= BLOCK => {
+                for (index, out) in out.chunks_mut(BLOCK).enumerate() {
+                    let start = index * BLOCK;
+                    let at = start..start + out.len();
+                    let first = self.first.fetch(at.clone(), |block| copy_bits(out, block), &mut scratch.first);
+                    let mut buffers = scratch.rest.iter_mut();
+                    let rest = self.rest.each_ref().map(|input| match buffers.next() {
+                        Some(buffer) => input.fetch(at.clone(), |block| copy_bits(out, block), buffer),
+                        None => &[],
+                    });
+                    kernel(first, rest, out);
+                }
+            }
+            Target::View(mut view) if len <= BLOCK => {
+                let old = |block: &mut [R]| gather(&view.view(), block);
+                let first = self.first.fetch(0..len, |block| old(bytemuck::cast_slice_mut(block)), &mut scratch.first);
+                let mut buffers = scratch.rest.iter_mut();
+                let rest = self.rest.each_ref().map(|input| match buffers.next() {
+                    Some(buffer) => input.fetch(0..len, |block| old(bytemuck::cast_slice_mut(block)), buffer),
+                    None => &[],
+                });
                 if let Some(slice) = view.as_slice_mut() {
                     return kernel(first, rest, slice);
                 }
@@ -255,6 +302,11 @@ where
                 let block = &mut scratch.out[..len];
                 kernel(first, rest, block);
                 scatter(block, &mut view);
+            }
+            out => {
+                let (left, right) = Self { out, ..self }.split();
+                left.run_here(kernel, scratch);
+                right.run_here(kernel, scratch);
             }
         }
     }
@@ -345,6 +397,11 @@ fn copy_row<T: Pod>(from: &ArrayView1<'_, T>, to: &mut [T]) {
         None if from.strides()[0] == 0 => to.fill(from[0]),
         None => to.iter_mut().zip(from).for_each(|(to, &from)| *to = from),
     }
+}
+
+/// Copies between types of the same size.
+fn copy_bits<T: Pod, R: Pod>(from: &[T], to: &mut [R]) {
+    bytemuck::cast_slice_mut(to).copy_from_slice(from);
 }
 
 fn scatter<T: Pod>(block: &[T], view: &mut ArrayViewMutD<'_, T>) {

@@ -14,10 +14,16 @@ use crate::pool::Pool;
 #[repr(C, align(64))]
 pub(crate) struct Line([u8; 64]);
 
+/// The memory of a storage; it may be longer than the elements.
+enum Memory {
+    /// A few elements, for which an allocation would take longer than most ops.
+    Inline([u64; 8]),
+    Lines(Vec<Line>),
+}
+
 /// Elements of one dtype in main memory. A bool is one byte, 0 or 1.
 pub struct CpuStorage {
-    // May be longer than the elements.
-    lines: Vec<Line>,
+    memory: Memory,
     dtype: DType,
     len: usize,
     /// Where the lines go in the end, if they are enough.
@@ -34,6 +40,9 @@ impl CpuStorage {
             );
             Error::new(ErrorKind::OutOfMemory, "alloc", message)
         };
+        if bytes <= size_of::<[u64; 8]>() as u128 {
+            return Ok(Self { memory: Memory::Inline([0; 8]), dtype, len, pool: None });
+        }
         let count = usize::try_from(bytes.div_ceil(size_of::<Line>() as u128)).map_err(|_| out_of_memory())?;
         let pooled = Pool::keeps(count).then(|| Arc::clone(pool));
         let lines = match pooled.as_ref().and_then(|pool| pool.take(count)) {
@@ -48,26 +57,41 @@ impl CpuStorage {
                 allocate(count).map_err(|()| out_of_memory())
             })?,
         };
-        Ok(Self { lines, dtype, len, pool: pooled })
+        Ok(Self { memory: Memory::Lines(lines), dtype, len, pool: pooled })
     }
 
     /// The elements; `T` has the size of the dtype.
     pub(crate) fn as_slice<T: Pod>(&self) -> &[T] {
         debug_assert_eq!(size_of::<T>(), self.dtype.size());
-        &bytemuck::cast_slice(&self.lines)[..self.len]
+        &self.all()[..self.len]
     }
 
     /// The elements; `T` has the size of the dtype.
     pub(crate) fn as_mut_slice<T: Pod>(&mut self) -> &mut [T] {
         debug_assert_eq!(size_of::<T>(), self.dtype.size());
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+        let len = self.len;
+        &mut self.all_mut()[..len]
+    }
+
+    fn all<T: Pod>(&self) -> &[T] {
+        match &self.memory {
+            Memory::Inline(words) => bytemuck::cast_slice(words),
+            Memory::Lines(lines) => bytemuck::cast_slice(lines),
+        }
+    }
+
+    fn all_mut<T: Pod>(&mut self) -> &mut [T] {
+        match &mut self.memory {
+            Memory::Inline(words) => bytemuck::cast_slice_mut(words),
+            Memory::Lines(lines) => bytemuck::cast_slice_mut(lines),
+        }
     }
 
     /// Copies checked bytes to elements `start..`.
     pub(crate) fn write(&mut self, bytes: &[u8], start: usize) {
         let start = start * self.dtype.size();
         let normalise = self.dtype == DType::Bool;
-        let to = &mut bytemuck::cast_slice_mut(&mut self.lines)[start..start + bytes.len()];
+        let to = &mut self.all_mut()[start..start + bytes.len()];
         to.copy_from_slice(bytes);
         if normalise {
             to.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
@@ -77,7 +101,7 @@ impl CpuStorage {
     /// Copies checked bytes from elements `start..`.
     pub(crate) fn read(&self, bytes: &mut [u8], start: usize) {
         let start = start * self.dtype.size();
-        bytes.copy_from_slice(&bytemuck::cast_slice(&self.lines)[start..start + bytes.len()]);
+        bytes.copy_from_slice(&self.all()[start..start + bytes.len()]);
     }
 }
 
@@ -88,8 +112,8 @@ fn allocate(count: usize) -> Result<Vec<Line>, ()> {
 
 impl Drop for CpuStorage {
     fn drop(&mut self) {
-        if let Some(pool) = &self.pool {
-            pool.put(mem::take(&mut self.lines));
+        if let (Some(pool), Memory::Lines(lines)) = (&self.pool, &mut self.memory) {
+            pool.put(mem::take(lines));
         }
     }
 }

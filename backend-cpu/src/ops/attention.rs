@@ -19,6 +19,7 @@ use crate::backend::Cpu;
 use crate::lane::Lane;
 use crate::loops::{GRAIN, join};
 use crate::math::Real;
+use crate::simd::heavy;
 use crate::storage::CpuStorage;
 use weights::Weights;
 
@@ -343,34 +344,54 @@ impl<T: Lane<Wide: Real>> Job<'_, T> {
 
 /// The products of a query with at most [`LANES`] neighbouring keys; the keys of a feature lie `stride` apart.
 fn products<W: Real>(query: &[W], columns: &[W], stride: usize, scores: &mut [W]) {
-    let mut sums = [W::default(); LANES];
-    for (feature, &x) in query.iter().enumerate() {
-        let keys = &columns[feature * stride..][..scores.len()];
-        if let Ok(keys) = <&[W; LANES]>::try_from(keys) {
-            sums.iter_mut().zip(keys).for_each(|(sum, &y)| *sum = sum.add(x.mul(y)));
-        } else {
-            sums.iter_mut().zip(keys).for_each(|(sum, &y)| *sum = sum.add(x.mul(y)));
-        }
-    }
-    scores.copy_from_slice(&sums[..scores.len()]);
+    heavy(
+        #[inline(always)]
+        || {
+            if let Ok(scores) = <&mut [W; LANES]>::try_from(&mut *scores) {
+                let mut sums = [W::default(); LANES];
+                for (keys, &x) in columns.chunks(stride.max(1)).zip(query) {
+                    for (sum, &y) in sums.iter_mut().zip(&keys[..LANES]) {
+                        *sum = sum.add(x.mul(y));
+                    }
+                }
+                *scores = sums;
+                return;
+            }
+            scores.fill(W::default());
+            for (keys, &x) in columns.chunks(stride.max(1)).zip(query) {
+                for (sum, &y) in scores.iter_mut().zip(keys) {
+                    *sum = sum.add(x.mul(y));
+                }
+            }
+        },
+    );
 }
 
 /// Adds the weighted rows of values to `sums`.
 fn accumulate<W: Real>(weights: &[W], values: &[W], sums: &mut [W]) {
     let width = sums.len();
-    for (block, sums) in sums.chunks_mut(LANES).enumerate() {
-        let mut lanes = [W::default(); LANES];
-        lanes[..sums.len()].copy_from_slice(sums);
-        for (key, &weight) in weights.iter().enumerate() {
-            let row = &values[key * width + block * LANES..][..sums.len()];
-            if let Ok(row) = <&[W; LANES]>::try_from(row) {
-                lanes.iter_mut().zip(row).for_each(|(sum, &y)| *sum = sum.add(weight.mul(y)));
-            } else {
-                lanes.iter_mut().zip(row).for_each(|(sum, &y)| *sum = sum.add(weight.mul(y)));
+    heavy(
+        #[inline(always)]
+        || {
+            let (blocks, rest) = sums.as_chunks_mut::<LANES>();
+            for (block, sums) in blocks.iter_mut().enumerate() {
+                let mut lanes = *sums;
+                for (row, &weight) in values.chunks(width.max(1)).zip(weights) {
+                    for (sum, &y) in lanes.iter_mut().zip(&row[block * LANES..][..LANES]) {
+                        *sum = sum.add(weight.mul(y));
+                    }
+                }
+                *sums = lanes;
             }
-        }
-        sums.copy_from_slice(&lanes[..sums.len()]);
-    }
+            if !rest.is_empty() {
+                for (row, &weight) in values.chunks(width.max(1)).zip(weights) {
+                    for (sum, &y) in rest.iter_mut().zip(&row[width - width % LANES..]) {
+                        *sum = sum.add(weight.mul(y));
+                    }
+                }
+            }
+        },
+    );
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::backend::Cpu;
 use crate::lane::{Int, Lane};
 use crate::loops::map2;
 use crate::math::Real;
+use crate::simd::light;
 use crate::storage::CpuStorage;
 
 #[deny(clippy::missing_trait_methods)]
@@ -59,24 +60,33 @@ type ZipKernel<T> = fn(&[T], &[T], &mut [T]);
 /// A kernel that returns whether some element has no result.
 type PartialKernel<T> = fn(&[T], &[T], &mut [T]) -> bool;
 
+#[inline(always)]
 fn each<T: Copy>(a: &[T], b: &[T], out: &mut [T], f: impl Fn(T, T) -> T) {
     for (out, (&a, &b)) in out.iter_mut().zip(a.iter().zip(b)) {
         *out = f(a, b);
     }
 }
 
+/// [`each`] for an operation of a few instructions.
+fn swift<T: Copy>(a: &[T], b: &[T], out: &mut [T], f: impl Fn(T, T) -> T) {
+    light(
+        #[inline(always)]
+        || each(a, b, out, f),
+    );
+}
+
 fn float_kernel<T: Real>(op: BinaryOp) -> Option<ZipKernel<T>> {
     Some(match op {
-        BinaryOp::Add => |a, b, out| each(a, b, out, T::add),
+        BinaryOp::Add => |a, b, out| swift(a, b, out, T::add),
         BinaryOp::Atan2 => |a, b, out| each(a, b, out, T::atan2),
-        BinaryOp::Div => |a, b, out| each(a, b, out, T::div),
-        BinaryOp::Maximum => |a, b, out| each(a, b, out, T::maximum),
-        BinaryOp::Minimum => |a, b, out| each(a, b, out, T::minimum),
+        BinaryOp::Div => |a, b, out| swift(a, b, out, T::div),
+        BinaryOp::Maximum => |a, b, out| swift(a, b, out, T::maximum),
+        BinaryOp::Minimum => |a, b, out| swift(a, b, out, T::minimum),
         BinaryOp::Modulo => |a, b, out| each(a, b, out, T::modulo),
-        BinaryOp::Mul => |a, b, out| each(a, b, out, T::mul),
+        BinaryOp::Mul => |a, b, out| swift(a, b, out, T::mul),
         BinaryOp::Pow => |a, b, out| each(a, b, out, T::pow),
         BinaryOp::Rem => |a, b, out| each(a, b, out, T::rem),
-        BinaryOp::Sub => |a, b, out| each(a, b, out, T::sub),
+        BinaryOp::Sub => |a, b, out| swift(a, b, out, T::sub),
         BinaryOp::BitwiseAnd | BinaryOp::BitwiseOr | BinaryOp::BitwiseXor | BinaryOp::Shl | BinaryOp::Shr => {
             return None;
         }
@@ -86,15 +96,15 @@ fn float_kernel<T: Real>(op: BinaryOp) -> Option<ZipKernel<T>> {
 fn int_kernel<T: Int>(op: BinaryOp) -> Option<ZipKernel<T>> {
     /// Applies an operation on i64 and wraps its result.
     fn wrap<T: Int>(a: &[T], b: &[T], out: &mut [T], f: impl Fn(i64, i64) -> i64) {
-        each(a, b, out, |a, b| T::from_i64(f(a.to_i64(), b.to_i64())));
+        swift(a, b, out, |a, b| T::from_i64(f(a.to_i64(), b.to_i64())));
     }
     Some(match op {
         BinaryOp::Add => |a, b, out| wrap(a, b, out, i64::wrapping_add),
         BinaryOp::BitwiseAnd => |a, b, out| wrap(a, b, out, |a, b| a & b),
         BinaryOp::BitwiseOr => |a, b, out| wrap(a, b, out, |a, b| a | b),
         BinaryOp::BitwiseXor => |a, b, out| wrap(a, b, out, |a, b| a ^ b),
-        BinaryOp::Maximum => |a, b, out| each(a, b, out, T::maximum),
-        BinaryOp::Minimum => |a, b, out| each(a, b, out, T::minimum),
+        BinaryOp::Maximum => |a, b, out| swift(a, b, out, T::maximum),
+        BinaryOp::Minimum => |a, b, out| swift(a, b, out, T::minimum),
         BinaryOp::Mul => |a, b, out| wrap(a, b, out, i64::wrapping_mul),
         BinaryOp::Shl => |a, b, out| wrap(a, b, out, |a, b| if (0..T::BITS).contains(&b) { a << b } else { 0 }),
         // 63 leaves nothing but the sign, which is 0 for the unsigned types.

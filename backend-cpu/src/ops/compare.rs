@@ -6,6 +6,7 @@ use congruent_backend_api::{CompareOps, Result, match_number};
 use crate::backend::Cpu;
 use crate::lane::{Lane, Number};
 use crate::loops::{map1, map2, map3};
+use crate::simd::light;
 use crate::storage::CpuStorage;
 
 #[deny(clippy::missing_trait_methods)]
@@ -48,9 +49,14 @@ fn compare<T: Lane>(plan: &Compare, inputs: [Option<&CpuStorage>; 2], out: &mut 
 
 fn kernel<T: Number>(op: CompareOp) -> fn(&[T], &[T], &mut [u8]) {
     fn each<T: Number>(a: &[T], b: &[T], out: &mut [u8], f: impl Fn(&T, &T) -> bool) {
-        for (out, (a, b)) in out.iter_mut().zip(a.iter().zip(b)) {
-            *out = f(a, b).into();
-        }
+        light(
+            #[inline(always)]
+            || {
+                for (out, (a, b)) in out.iter_mut().zip(a.iter().zip(b)) {
+                    *out = f(a, b).into();
+                }
+            },
+        );
     }
     match op {
         CompareOp::Eq => |a, b, out| each(a, b, out, T::eq),
@@ -67,9 +73,14 @@ fn kernel<T: Number>(op: CompareOp) -> fn(&[T], &[T], &mut [u8]) {
 
 fn choose<T: Lane>(plan: &Where, inputs: [Option<&CpuStorage>; 3], out: &mut CpuStorage) -> Result<()> {
     map3::<T>(plan.elementwise(), inputs, out, |condition, a, b, out| {
-        for (((out, &condition), &a), &b) in out.iter_mut().zip(condition).zip(a).zip(b) {
-            *out = if condition != 0 { a } else { b };
-        }
+        light(
+            #[inline(always)]
+            || {
+                for (((out, &condition), &a), &b) in out.iter_mut().zip(condition).zip(a).zip(b) {
+                    *out = if condition != 0 { a } else { b };
+                }
+            },
+        );
     })
 }
 
@@ -81,9 +92,14 @@ fn clamp<T: Lane>(plan: &Clamp, x: Option<&CpuStorage>, out: &mut CpuStorage) ->
         let (mut wide, mut result) = (T::buffer(), T::buffer());
         let x = T::widen_block(x, &mut wide);
         T::narrow_block(out, &mut result, |out| {
-            for (out, &x) in out.iter_mut().zip(x) {
-                *out = x.maximum(low).minimum(high);
-            }
+            light(
+                #[inline(always)]
+                || {
+                    for (out, &x) in out.iter_mut().zip(x) {
+                        *out = x.maximum(low).minimum(high);
+                    }
+                },
+            );
         });
     })
 }

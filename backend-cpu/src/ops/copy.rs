@@ -6,6 +6,7 @@ use congruent_backend_api::{CopyOps, DType, Result, bf16, f16, match_number};
 use crate::backend::Cpu;
 use crate::lane::Lane;
 use crate::loops::{fill, map1};
+use crate::simd::light;
 use crate::storage::CpuStorage;
 
 #[deny(clippy::missing_trait_methods)]
@@ -39,9 +40,14 @@ fn copy<T: Lane>(plan: &Copy, x: &CpuStorage, out: &mut CpuStorage) -> Result<()
 
 fn cast<T: Lane, R: Lane>(plan: &Copy, x: &CpuStorage, out: &mut CpuStorage, f: impl Fn(T) -> R + Sync) -> Result<()> {
     map1(plan.elementwise(), Some(x), out, |x: &[T], out| {
-        for (out, &x) in out.iter_mut().zip(x) {
-            *out = f(x);
-        }
+        light(
+            #[inline(always)]
+            || {
+                for (out, &x) in out.iter_mut().zip(x) {
+                    *out = f(x);
+                }
+            },
+        );
     })
 }
 

@@ -12,6 +12,8 @@ use crate::backend::Cpu;
 use crate::lane::{BLOCK, Lane};
 use crate::loops::{GRAIN, invalid_view, join};
 use crate::math::Real;
+use crate::ops::fold::{FloatSum, Fold, GreatestNumber, LEAF, fold_leaf};
+use crate::simd::{heavy, light};
 use crate::storage::CpuStorage;
 
 #[deny(clippy::missing_trait_methods)]
@@ -184,20 +186,21 @@ fn forward<W: Real>(op: NormalizeOp, epsilon: W, [x, product]: [&mut [W]; 2], we
     match op {
         NormalizeOp::Softmax => {
             shift(x);
-            x.iter_mut().for_each(|x| *x = x.exp());
+            exps(x);
             let total = sum(x);
-            x.iter_mut().for_each(|x| *x = x.div(total));
+            each(x, |x| x.div(total));
         }
         NormalizeOp::LogSoftmax => {
             shift(x);
-            product.iter_mut().zip(&*x).for_each(|(y, x)| *y = x.exp());
+            product.copy_from_slice(x);
+            exps(product);
             let log = sum(product).ln();
-            x.iter_mut().for_each(|x| *x = x.sub(log));
+            each(x, |x| x.sub(log));
         }
         NormalizeOp::L2Normalize | NormalizeOp::LayerNorm | NormalizeOp::RmsNorm => {
             unit_row(op, epsilon, x, product);
-            x.iter_mut().zip(weight).for_each(|(x, &w)| *x = x.mul(w));
-            x.iter_mut().zip(bias).for_each(|(x, &b)| *x = x.add(b));
+            zip(x, weight, W::mul);
+            zip(x, bias, W::add);
         }
     }
 }
@@ -205,39 +208,40 @@ fn forward<W: Real>(op: NormalizeOp, epsilon: W, [x, product]: [&mut [W]; 2], we
 /// Turns the gradient `grad` of the result into that of the input.
 fn gradient<W: Real>(op: NormalizeOp, epsilon: W, [x, grad, product]: [&mut [W]; 3], weight: &[W]) {
     let multiply = |product: &mut [W], x: &[W], grad: &[W]| {
-        product.iter_mut().zip(x).zip(grad).for_each(|((y, &x), &g)| *y = x.mul(g));
+        product.copy_from_slice(x);
+        zip(product, grad, W::mul);
     };
     match op {
         NormalizeOp::Softmax => {
             multiply(product, x, grad);
             let total = sum(product);
-            grad.iter_mut().zip(&*x).for_each(|(g, &y)| *g = y.mul(g.sub(total)));
+            zip(grad, x, |g, y| y.mul(g.sub(total)));
             return;
         }
         NormalizeOp::LogSoftmax => {
             let total = sum(grad);
-            grad.iter_mut().zip(&*x).for_each(|(g, &y)| *g = g.sub(y.exp().mul(total)));
+            zip(grad, x, |g, y| g.sub(y.exp().mul(total)));
             return;
         }
         NormalizeOp::L2Normalize | NormalizeOp::LayerNorm | NormalizeOp::RmsNorm => {}
     }
     let factor = unit_row(op, epsilon, x, product);
-    grad.iter_mut().zip(weight).for_each(|(g, &w)| *g = g.mul(w));
+    zip(grad, weight, W::mul);
     multiply(product, x, grad);
     let along = sum(product);
     if op == NormalizeOp::L2Normalize {
         // Below ε the divisor is constant.
         let along = if factor > epsilon || factor.is_nan() { along } else { W::default() };
-        grad.iter_mut().zip(&*x).for_each(|(g, &x)| *g = g.sub(x.mul(along)).div(factor));
+        zip(grad, x, |g, x| g.sub(x.mul(along)).div(factor));
         return;
     }
     let count = W::from_i64(x.len() as i64);
     let along = along.div(count);
     if op == NormalizeOp::LayerNorm {
         let mean = sum(grad).div(count);
-        grad.iter_mut().for_each(|g| *g = g.sub(mean));
+        each(grad, |g| g.sub(mean));
     }
-    grad.iter_mut().zip(&*x).for_each(|(g, &x)| *g = g.sub(x.mul(along)).mul(factor));
+    zip(grad, x, |g, x| g.sub(x.mul(along)).mul(factor));
 }
 
 /// Turns `x` into x̂; returns the factor r of the row, or for the L2 norm its divisor.
@@ -245,41 +249,81 @@ fn unit_row<W: Real>(op: NormalizeOp, epsilon: W, x: &mut [W], product: &mut [W]
     let count = W::from_i64(x.len() as i64);
     if op == NormalizeOp::LayerNorm {
         let mean = sum(x).div(count);
-        x.iter_mut().for_each(|x| *x = x.sub(mean));
+        each(x, |x| x.sub(mean));
     }
-    product.iter_mut().zip(&*x).for_each(|(y, &x)| *y = x.mul(x));
+    map(product, x, W::square);
     let squares = sum(product);
     if op == NormalizeOp::L2Normalize {
         let norm = squares.sqrt().maximum(epsilon);
-        x.iter_mut().for_each(|x| *x = x.div(norm));
+        each(x, |x| x.div(norm));
         return norm;
     }
     let factor = squares.div(count).add(epsilon).sqrt().recip();
-    x.iter_mut().for_each(|x| *x = x.mul(factor));
+    each(x, |x| x.mul(factor));
     factor
 }
 
-/// Subtracts the greatest element. NaN is skipped by the search, but what is subtracted from it stays NaN, and so does
-/// the sum of the exponentials.
+/// Subtracts the greatest element. NaN, which is skipped by the search, stays NaN when something is subtracted from it, and
+/// so does the sum of the exponentials.
 fn shift<W: Real>(x: &mut [W]) {
-    let max = x.iter().fold(W::LEAST, |max, &x| if x > max { x } else { max });
-    x.iter_mut().for_each(|x| *x = x.sub(max));
+    let parts = x.chunks(LEAF).map(fold_leaf::<W, GreatestNumber>);
+    let max = parts.fold(W::LEAST, <GreatestNumber as Fold<W>>::combine);
+    each(x, |x| x.sub(max));
 }
 
-/// The sum of a row: runs of 64 elements in eight lanes, then pairwise.
+/// The sum of a row.
 pub(super) fn sum<W: Real>(x: &[W]) -> W {
-    const RUN: usize = 64;
-    const LANES: usize = 8;
-    if x.len() > RUN {
-        let half = (x.len() / 2).next_multiple_of(RUN);
-        return sum(&x[..half]).add(sum(&x[half..]));
+    if x.len() > LEAF {
+        let (left, right) = x.split_at((x.len() / 2).next_multiple_of(LEAF));
+        return sum(left).add(sum(right));
     }
-    let mut lanes = [W::default(); LANES];
-    let (chunks, rest) = x.as_chunks::<LANES>();
-    for chunk in chunks {
-        lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| *lane = lane.add(x));
-    }
-    lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = lane.add(x));
-    let [a, b, c, d, e, f, g, h] = lanes;
-    a.add(e).add(c.add(g)).add(b.add(f).add(d.add(h)))
+    fold_leaf::<W, FloatSum>(x)
+}
+
+/// Replaces each element by its exponential.
+fn exps<W: Real>(x: &mut [W]) {
+    heavy(
+        #[inline(always)]
+        || {
+            for x in x {
+                *x = x.exp();
+            }
+        },
+    );
+}
+
+/// Replaces each element by a function of it.
+fn each<W: Real>(x: &mut [W], f: impl Fn(W) -> W) {
+    light(
+        #[inline(always)]
+        || {
+            for x in x {
+                *x = f(*x);
+            }
+        },
+    );
+}
+
+/// Sets each element of `to` to a function of that of `x` at its place.
+fn map<W: Real>(to: &mut [W], x: &[W], f: impl Fn(W) -> W) {
+    light(
+        #[inline(always)]
+        || {
+            for (to, &x) in to.iter_mut().zip(x) {
+                *to = f(x);
+            }
+        },
+    );
+}
+
+/// Replaces each element of `x` by a function of it and of that of `other` at its place.
+fn zip<W: Real>(x: &mut [W], other: &[W], f: impl Fn(W, W) -> W) {
+    light(
+        #[inline(always)]
+        || {
+            for (x, &other) in x.iter_mut().zip(other) {
+                *x = f(*x, other);
+            }
+        },
+    );
 }

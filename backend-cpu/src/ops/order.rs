@@ -7,7 +7,7 @@
 use congruent_backend_api::{Error, ErrorKind, Result, bf16, f16};
 
 use crate::lane::Lane;
-use crate::loops::GRAIN;
+use crate::loops::{GRAIN, both};
 
 /// An element with a place in the total preorder of the contract.
 pub(super) trait Ordered: Lane {
@@ -128,7 +128,7 @@ pub(super) fn select<T: Ordered, P: Position>(
     let mut best = Vec::new();
     if x.len() > 4 * GRAIN && k < x.len() / 4 {
         let middle = x.len() / 2;
-        let (left, right) = rayon::join(
+        let (left, right) = both(
             || select::<T, P>(&x[..middle], start, k, flip),
             || select::<T, P>(&x[middle..], start + middle, k, flip),
         );
@@ -197,7 +197,7 @@ fn sort_parts<I: Copy + Send + Sync, K: Key>(
     let middle = items.len() / 2;
     let (left, right) = items.split_at_mut(middle);
     let (spare_left, spare_right) = spare.split_at_mut(middle);
-    rayon::join(
+    both(
         || sort_parts(left, spare_left, parts.div_ceil(2), key),
         || sort_parts(right, spare_right, parts.div_ceil(2), key),
     );
@@ -247,7 +247,7 @@ fn merge<I: Copy + Send + Sync, K: Key>(left: &[I], right: &[I], out: &mut [I], 
             (left.partition_point(|item| key(item) <= pivot), at)
         };
         let (out_first, out_second) = out.split_at_mut(from_left + from_right);
-        rayon::join(
+        both(
             || merge(&left[..from_left], &right[..from_right], out_first, key),
             || merge(&left[from_left..], &right[from_right..], out_second, key),
         );

@@ -10,7 +10,7 @@ use ndarray::{ArrayView1, ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, 
 use super::order::{Key, Ordered, Position, reserve, select, sort_items};
 use crate::backend::Cpu;
 use crate::lane::Lane;
-use crate::loops::{GRAIN, invalid_view, view, view_mut};
+use crate::loops::{GRAIN, both, invalid_view, view, view_mut};
 use crate::storage::CpuStorage;
 
 #[deny(clippy::missing_trait_methods)]
@@ -116,7 +116,7 @@ fn search_rows<T: Ordered>(
         let at = out.shape()[axis] / 2;
         let axis = Axis(axis);
         let (out, values, rows) = (out.split_at(axis, at), values.split_at(axis, at), rows.split_at(axis, at));
-        rayon::join(|| search_rows(out.0, values.0, rows.0, right), || search_rows(out.1, values.1, rows.1, right));
+        both(|| search_rows(out.0, values.0, rows.0, right), || search_rows(out.1, values.1, rows.1, right));
         return;
     }
     let last = Axis(rows.ndim() - 1);
@@ -151,7 +151,7 @@ fn for_each_row<T: Lane, R: Lane, S: Default>(
     {
         let at = x.shape()[axis] / 2;
         let (x, out) = (x.split_at(Axis(axis), at), out.split_at(Axis(axis), at));
-        let (left, right) = rayon::join(|| for_each_row(x.0, out.0, f), || for_each_row(x.1, out.1, f));
+        let (left, right) = both(|| for_each_row(x.0, out.0, f), || for_each_row(x.1, out.1, f));
         return left.and(right);
     }
     let (mut scratch, mut gathered, mut results) = (S::default(), Vec::new(), Vec::new());

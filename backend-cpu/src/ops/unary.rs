@@ -7,6 +7,7 @@ use crate::backend::Cpu;
 use crate::lane::{Int, Lane};
 use crate::loops::map1;
 use crate::math::Real;
+use crate::simd::{heavy, light};
 use crate::storage::CpuStorage;
 
 #[deny(clippy::missing_trait_methods)]
@@ -44,78 +45,103 @@ fn int<T: Int>(plan: &Unary, x: Option<&CpuStorage>, out: &mut CpuStorage) -> Re
 }
 
 fn not(plan: &Unary, x: Option<&CpuStorage>, out: &mut CpuStorage) -> Result<()> {
-    map1(plan.elementwise(), x, out, |x: &[u8], out| each(x, out, |x| x ^ 1))
+    map1(plan.elementwise(), x, out, |x: &[u8], out| swift(x, out, |x| x ^ 1))
 }
 
 type MapKernel<T, R> = fn(&[T], &mut [R]);
 
+/// A function that is one call and a few branches.
 fn each<T: Copy, R>(x: &[T], out: &mut [R], f: impl Fn(T) -> R) {
     for (out, &x) in out.iter_mut().zip(x) {
         *out = f(x);
     }
 }
 
+/// A function of a few instructions.
+fn swift<T: Copy, R>(x: &[T], out: &mut [R], f: impl Fn(T) -> R) {
+    light(
+        #[inline(always)]
+        || {
+            for (out, &x) in out.iter_mut().zip(x) {
+                *out = f(x);
+            }
+        },
+    );
+}
+
+/// A function of many instructions and no branch.
+fn smooth<T: Copy, R>(x: &[T], out: &mut [R], f: impl Fn(T) -> R) {
+    heavy(
+        #[inline(always)]
+        || {
+            for (out, &x) in out.iter_mut().zip(x) {
+                *out = f(x);
+            }
+        },
+    );
+}
+
 fn predicate_kernel<T: Real>(op: UnaryOp) -> Option<MapKernel<T, u8>> {
     Some(match op {
-        UnaryOp::IsFinite => |x, out| each(x, out, |x| x.is_finite().into()),
-        UnaryOp::IsInf => |x, out| each(x, out, |x| x.is_infinite().into()),
-        UnaryOp::IsNan => |x, out| each(x, out, |x| x.is_nan().into()),
+        UnaryOp::IsFinite => |x, out| swift(x, out, |x| x.is_finite().into()),
+        UnaryOp::IsInf => |x, out| swift(x, out, |x| x.is_infinite().into()),
+        UnaryOp::IsNan => |x, out| swift(x, out, |x| x.is_nan().into()),
         _ => return None,
     })
 }
 
 fn float_kernel<T: Real>(op: UnaryOp) -> Option<MapKernel<T, T>> {
     Some(match op {
-        UnaryOp::Abs => |x, out| each(x, out, T::abs),
+        UnaryOp::Abs => |x, out| swift(x, out, T::abs),
         UnaryOp::Acos => |x, out| each(x, out, T::acos),
         UnaryOp::Acosh => |x, out| each(x, out, T::acosh),
         UnaryOp::Asin => |x, out| each(x, out, T::asin),
         UnaryOp::Asinh => |x, out| each(x, out, T::asinh),
         UnaryOp::Atan => |x, out| each(x, out, T::atan),
         UnaryOp::Atanh => |x, out| each(x, out, T::atanh),
-        UnaryOp::Ceil => |x, out| each(x, out, T::ceil),
+        UnaryOp::Ceil => |x, out| swift(x, out, T::ceil),
         UnaryOp::Cos => |x, out| each(x, out, T::cos),
         UnaryOp::Cosh => |x, out| each(x, out, T::cosh),
-        UnaryOp::Erf => |x, out| each(x, out, T::erf),
+        UnaryOp::Erf => |x, out| smooth(x, out, T::erf),
         UnaryOp::Erfc => |x, out| each(x, out, T::erfc),
-        UnaryOp::Exp => |x, out| each(x, out, T::exp),
-        UnaryOp::Exp2 => |x, out| each(x, out, T::exp2),
-        UnaryOp::Expm1 => |x, out| each(x, out, T::expm1),
-        UnaryOp::Floor => |x, out| each(x, out, T::floor),
-        UnaryOp::Gelu => |x, out| each(x, out, T::gelu),
-        UnaryOp::GeluTanh => |x, out| each(x, out, T::gelu_tanh),
-        UnaryOp::Ln => |x, out| each(x, out, T::ln),
-        UnaryOp::Log10 => |x, out| each(x, out, T::log10),
-        UnaryOp::Log1p => |x, out| each(x, out, T::log1p),
-        UnaryOp::Log2 => |x, out| each(x, out, T::log2),
-        UnaryOp::Neg => |x, out| each(x, out, T::neg),
-        UnaryOp::Recip => |x, out| each(x, out, T::recip),
-        UnaryOp::Relu => |x, out| each(x, out, T::relu),
-        UnaryOp::Round => |x, out| each(x, out, T::round),
-        UnaryOp::Rsqrt => |x, out| each(x, out, |x| x.sqrt().recip()),
-        UnaryOp::Sigmoid => |x, out| each(x, out, T::sigmoid),
-        UnaryOp::Sign => |x, out| each(x, out, T::sign),
-        UnaryOp::Silu => |x, out| each(x, out, T::silu),
+        UnaryOp::Exp => |x, out| smooth(x, out, T::exp),
+        UnaryOp::Exp2 => |x, out| smooth(x, out, T::exp2),
+        UnaryOp::Expm1 => |x, out| smooth(x, out, T::expm1),
+        UnaryOp::Floor => |x, out| swift(x, out, T::floor),
+        UnaryOp::Gelu => |x, out| smooth(x, out, T::gelu),
+        UnaryOp::GeluTanh => |x, out| smooth(x, out, T::gelu_tanh),
+        UnaryOp::Ln => |x, out| smooth(x, out, T::ln),
+        UnaryOp::Log10 => |x, out| smooth(x, out, T::log10),
+        UnaryOp::Log1p => |x, out| smooth(x, out, T::log1p),
+        UnaryOp::Log2 => |x, out| smooth(x, out, T::log2),
+        UnaryOp::Neg => |x, out| swift(x, out, T::neg),
+        UnaryOp::Recip => |x, out| swift(x, out, T::recip),
+        UnaryOp::Relu => |x, out| swift(x, out, T::relu),
+        UnaryOp::Round => |x, out| swift(x, out, T::round),
+        UnaryOp::Rsqrt => |x, out| swift(x, out, |x| x.sqrt().recip()),
+        UnaryOp::Sigmoid => |x, out| smooth(x, out, T::sigmoid),
+        UnaryOp::Sign => |x, out| swift(x, out, T::sign),
+        UnaryOp::Silu => |x, out| smooth(x, out, T::silu),
         UnaryOp::Sin => |x, out| each(x, out, T::sin),
         UnaryOp::Sinh => |x, out| each(x, out, T::sinh),
-        UnaryOp::Softplus => |x, out| each(x, out, T::softplus),
-        UnaryOp::Sqrt => |x, out| each(x, out, T::sqrt),
-        UnaryOp::Square => |x, out| each(x, out, T::square),
+        UnaryOp::Softplus => |x, out| smooth(x, out, T::softplus),
+        UnaryOp::Sqrt => |x, out| swift(x, out, T::sqrt),
+        UnaryOp::Square => |x, out| swift(x, out, T::square),
         UnaryOp::Tan => |x, out| each(x, out, T::tan),
-        UnaryOp::Tanh => |x, out| each(x, out, T::tanh),
-        UnaryOp::Trunc => |x, out| each(x, out, T::trunc),
+        UnaryOp::Tanh => |x, out| smooth(x, out, T::tanh),
+        UnaryOp::Trunc => |x, out| swift(x, out, T::trunc),
         UnaryOp::BitwiseNot | UnaryOp::IsFinite | UnaryOp::IsInf | UnaryOp::IsNan | UnaryOp::LogicalNot => return None,
     })
 }
 
 fn int_kernel<T: Int>(op: UnaryOp) -> Option<MapKernel<T, T>> {
     Some(match op {
-        UnaryOp::Abs => |x, out| each(x, out, |x| T::from_i64(x.to_i64().wrapping_abs())),
-        UnaryOp::BitwiseNot => |x, out| each(x, out, |x| T::from_i64(!x.to_i64())),
-        UnaryOp::Neg => |x, out| each(x, out, |x| T::from_i64(x.to_i64().wrapping_neg())),
-        UnaryOp::Relu => |x, out| each(x, out, |x| x.maximum(T::default())),
-        UnaryOp::Sign => |x, out| each(x, out, |x| T::from_i64(x.to_i64().signum())),
-        UnaryOp::Square => |x, out| each(x, out, |x| T::from_i64(x.to_i64().wrapping_mul(x.to_i64()))),
+        UnaryOp::Abs => |x, out| swift(x, out, |x| T::from_i64(x.to_i64().wrapping_abs())),
+        UnaryOp::BitwiseNot => |x, out| swift(x, out, |x| T::from_i64(!x.to_i64())),
+        UnaryOp::Neg => |x, out| swift(x, out, |x| T::from_i64(x.to_i64().wrapping_neg())),
+        UnaryOp::Relu => |x, out| swift(x, out, |x| x.maximum(T::default())),
+        UnaryOp::Sign => |x, out| swift(x, out, |x| T::from_i64(x.to_i64().signum())),
+        UnaryOp::Square => |x, out| swift(x, out, |x| T::from_i64(x.to_i64().wrapping_mul(x.to_i64()))),
         _ => return None,
     })
 }
