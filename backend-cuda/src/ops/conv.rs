@@ -5,8 +5,8 @@
 //! - A kernel of one tap is a product already.
 //! - The rest is cuDNN's. It takes packed tensors in one order of axes, so what lies otherwise is copied; half-precision
 //!   operands have their channels last, which is how tensor cores read them. It adds a bias while it writes; relu, which rounding
-//!   does not disturb, is one more pass over the output (its own drops NaN), and another activation one over sums that were
-//!   not rounded yet.
+//!   does not disturb, is one more pass over the output (its own drops NaN). Another activation is one over sums that were
+//!   not rounded yet, and so is a bias in half precision, before which an engine of cuDNN 9 rounds (seen on an H200).
 //! - The products are for what cuDNN does not take, and for a machine without it.
 //!
 //! cuDNN computes a transpose as a convolution over `y` with zeros around and between its elements. The contract has no terms
@@ -166,7 +166,8 @@ impl Cuda {
         let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
         let relu = plan.activation() == Activation::Relu;
         let mut attempts = Vec::new();
-        if (relu || plan.activation() == Activation::Identity) && (bias.is_none() || plan.op() == ConvOp::Conv) {
+        let adds = plan.op() == ConvOp::Conv && dtype.size() > 2;
+        if (relu || plan.activation() == Activation::Identity) && (bias.is_none() || adds) {
             attempts.push(Attempt { dtype, out_dtype: dtype, fused: true });
         }
         attempts.push(Attempt { dtype, out_dtype: wide, fused: false });

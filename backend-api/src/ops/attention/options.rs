@@ -93,7 +93,7 @@ pub struct AttentionInputs<T> {
     /// Broadcasts to [batch, heads], in the dtype of the computation (f32 for f16 and bf16): a head's scores lose its slope
     /// times the distance between the key and the one that the query stands at (ALiBi).
     pub slopes: Option<T>,
-    /// How many keys of each batch item there are, [batch], i64. What lies outside 0 ..= m counts as the nearer of both.
+    /// How many keys of each batch item there are, `[batch]`, i64. What lies outside 0 ..= m counts as the nearer of both.
     pub lengths: Option<T>,
     /// What gradients take beside.
     pub gradient: Option<AttentionGradient<T>>,
