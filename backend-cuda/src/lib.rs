@@ -62,8 +62,8 @@
 //! # Convolutions without cuDNN
 //!
 //! Convolutions go to cuDNN where it is installed: to engines that are deterministic and sum in f32 or wider, never to Winograd
-//! or Fourier transforms. Without it, or where it has no engine, they are products of matrices, within the same bounds;
-//! depthwise ones, and kernels of one tap, never need it. [`Cuda::has_cudnn`] tells, and [`CudaBuilder::cudnn`] turns it off.
+//! or Fourier transforms. Without it, where it has no engine, and for gradients by the weight they are products of matrices,
+//! within the same bounds; depthwise ones, and kernels of one tap, never need it. [`Cuda::has_cudnn`] tells, and [`CudaBuilder::cudnn`] turns it off.
 //!
 //! # Your own kernels, and other CUDA libraries
 //!

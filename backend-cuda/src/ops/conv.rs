@@ -7,7 +7,8 @@
 //!   operands have their channels last, which is how tensor cores read them. It adds a bias while it writes; relu, which rounding
 //!   does not disturb, is one more pass over the output (its own drops NaN). Another activation is one over sums that were
 //!   not rounded yet, and so is a bias in half precision, before which an engine of cuDNN 9 rounds (seen on an H200).
-//! - The products are for what cuDNN does not take, and for a machine without it.
+//! - The products are for what cuDNN does not take, for a machine without it, and for the gradient by the weight, in which
+//!   cuDNN 9 lost a NaN and made one of an infinite element that meets no term (both seen on an H200).
 //!
 //! cuDNN computes a transpose as a convolution over `y` with zeros around and between its elements. The contract has no terms
 //! there, which an infinite weight would turn to NaN: such weights are found on the device, and `conv.cu` sums again. On tensor
@@ -56,7 +57,7 @@ impl ConvOps for Cuda {
             return self.direct(plan, [a, b], bias, out);
         }
         let plain = bias.is_none() && plan.activation() == Activation::Identity;
-        let product = plan.is_pointwise() && plan.op() != ConvOp::ConvGradWeight && plain;
+        let product = plan.op() == ConvOp::ConvGradWeight || plan.is_pointwise() && plain;
         if !product && self.by_cudnn(plan, [a, b], bias, out)? {
             return Ok(());
         }
