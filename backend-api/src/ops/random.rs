@@ -16,8 +16,8 @@
 //! | `Permutation` | 1 | π(i), see [`Permutation`]; the words are reserved, and not used |
 //!
 //! cuRAND's `CURAND_RNG_PSEUDO_PHILOX4_32_10` makes the same blocks of the same keys, but takes turns among 65536 counters:
-//! word w of a stream is number 2¹⁸·⌊w/4⌋ + w mod 4 of its host API, without an offset and in the default order (a
-//! test of the CUDA backend compares the first twelve blocks).
+//! word w of a stream is number 2¹⁸·⌊w/4⌋ + w mod 4 of its host API, without an offset and in the default order (seen
+//! for the first four blocks; `tests/gpu/curand.rs` of the CUDA backend compares twelve).
 //!
 //! `Integer` is biased by at most (high − low)/2⁶⁴ of a probability.
 

@@ -28,24 +28,36 @@ fn options(node: &Node<'_>) -> Lowered<(ConvOptions, String)> {
         return Err(Stop::Malformed(format!("`kernel_shape` is not that of the weight, {:?}", weight.shape())));
     }
     let mut options = ConvOptions { groups: counts(&[node.size("group", 1)])?[0], ..ConvOptions::default() };
-    if let Some(strides) = node.ints("strides") {
-        fill(&mut options.stride, axes, &counts(&strides)?)?;
-    }
-    if let Some(dilations) = node.ints("dilations") {
-        fill(&mut options.dilation, axes, &counts(&dilations)?)?;
-    }
-    if let Some(pads) = node.ints("pads") {
-        let pads = counts(&pads)?;
-        let (before, after) = pads.split_at(pads.len() / 2);
-        let pairs: Vec<_> = before.iter().zip(after).map(|(&before, &after)| [before, after]).collect();
-        fill(&mut options.padding, axes, &pairs)?;
-    }
+    spatial(node, axes, &mut options.stride, &mut options.dilation, &mut options.padding)?;
     Ok((options, node.text("auto_pad", "NOTSET")))
 }
 
 pub(super) fn counts(values: &[isize]) -> Lowered<Vec<usize>> {
     let counts = values.iter().map(|&value| usize::try_from(value)).collect::<Result<_, _>>();
     counts.map_err(|_| Stop::NotCovered(format!("negative numbers in {values:?}")))
+}
+
+/// Reads the attributes that say where windows lie; those that are not there change nothing.
+pub(super) fn spatial(
+    node: &Node<'_>,
+    axes: usize,
+    stride: &mut [usize; MAX_SPATIAL],
+    dilation: &mut [usize; MAX_SPATIAL],
+    padding: &mut [[usize; 2]; MAX_SPATIAL],
+) -> Lowered<()> {
+    if let Some(strides) = node.ints("strides") {
+        fill(stride, axes, &counts(&strides)?)?;
+    }
+    if let Some(dilations) = node.ints("dilations") {
+        fill(dilation, axes, &counts(&dilations)?)?;
+    }
+    if let Some(pads) = node.ints("pads") {
+        let pads = counts(&pads)?;
+        let (before, after) = pads.split_at(pads.len() / 2);
+        let pairs: Vec<_> = before.iter().zip(after).map(|(&before, &after)| [before, after]).collect();
+        fill(padding, axes, &pairs)?;
+    }
+    Ok(())
 }
 
 pub(super) fn fill<T: Copy>(to: &mut [T; MAX_SPATIAL], axes: usize, values: &[T]) -> Lowered<()> {

@@ -6,7 +6,7 @@ use congruent_backend_api::ops::index::ScatterOp;
 use congruent_backend_api::ops::pool::{Divisor, PoolOp, PoolOptions};
 use congruent_backend_api::ops::statistic::StatisticOp;
 
-use super::conv::{counts, fill, halves};
+use super::conv::{counts, fill, halves, spatial};
 use super::{Outputs, one};
 use crate::onnx::node::{Lowered, Node, integers, sizes};
 use crate::onnx::trace::{Tensor, Trace};
@@ -37,18 +37,7 @@ fn options(node: &Node<'_>) -> Lowered<PoolOptions> {
     let axes = x.rank() - 2;
     let mut options = PoolOptions { stride: [1; MAX_SPATIAL], ..PoolOptions::new([1; MAX_SPATIAL]) };
     fill(&mut options.kernel, axes, &counts(&node.ints("kernel_shape").unwrap_or_default())?)?;
-    if let Some(strides) = node.ints("strides") {
-        fill(&mut options.stride, axes, &counts(&strides)?)?;
-    }
-    if let Some(dilations) = node.ints("dilations") {
-        fill(&mut options.dilation, axes, &counts(&dilations)?)?;
-    }
-    if let Some(pads) = node.ints("pads") {
-        let pads = counts(&pads)?;
-        let (before, after) = pads.split_at(pads.len() / 2);
-        let pairs: Vec<_> = before.iter().zip(after).map(|(&before, &after)| [before, after]).collect();
-        fill(&mut options.padding, axes, &pairs)?;
-    }
+    spatial(node, axes, &mut options.stride, &mut options.dilation, &mut options.padding)?;
     options.ceil = node.flag("ceil_mode", false);
     let pad = node.text("auto_pad", "NOTSET");
     if pad.starts_with("SAME") {

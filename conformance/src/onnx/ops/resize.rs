@@ -3,7 +3,7 @@
 use congruent::ops::{ConvOptions, Coordinates, Interpolation, Rounding};
 use congruent_backend_api::DType;
 
-use super::conv::{counts, fill};
+use super::conv::spatial;
 use super::{Outputs, one};
 use crate::onnx::node::{Lowered, Node, integers, sizes};
 use crate::onnx::trace::{Tensor, Trace};
@@ -84,17 +84,6 @@ fn columns(trace: &Trace, node: &Node<'_>) -> Lowered<Tensor> {
     if axes > options.stride.len() {
         return Err(node.not_covered(&format!("of {axes} spatial axes")));
     }
-    if let Some(strides) = node.ints("strides") {
-        fill(&mut options.stride, axes, &counts(&strides)?)?;
-    }
-    if let Some(dilations) = node.ints("dilations") {
-        fill(&mut options.dilation, axes, &counts(&dilations)?)?;
-    }
-    if let Some(pads) = node.ints("pads") {
-        let pads = counts(&pads)?;
-        let (before, after) = pads.split_at(pads.len() / 2);
-        let pairs: Vec<_> = before.iter().zip(after).map(|(&before, &after)| [before, after]).collect();
-        fill(&mut options.padding, axes, &pairs)?;
-    }
+    spatial(node, axes, &mut options.stride, &mut options.dilation, &mut options.padding)?;
     trace.compose(node.input(0)?.fold(shape, kernel, options))
 }
