@@ -207,8 +207,9 @@ impl fmt::Display for KernelModule {
 fn passes(op: Op, dtype: DType) -> &'static [Pass] {
     match op {
         // Composed from other ops, so it has no kernel; positions are written by the kernels of `sort`.
-        Op::Sort(SortOp::Argsort) | Op::Conv(ConvOp::ConvGradWeight) => &[],
+        Op::Sort(SortOp::Argsort) => &[],
         Op::Conv(ConvOp::Conv) => &[Pass::Main, Pass::Three, Pass::Five],
+        Op::Conv(ConvOp::ConvGradWeight) => &[Pass::Main, Pass::Check],
         Op::Conv(ConvOp::ConvTranspose) => &[Pass::Main, Pass::Three, Pass::Five, Pass::Check],
         Op::Reduce(_) | Op::ArgReduce(_) | Op::Scan(_) | Op::Sort(SortOp::Sort) => &[Pass::Main, Pass::Finish],
         Op::Scatter(ScatterOp::Set) => &[Pass::Claim, Pass::Main],

@@ -286,6 +286,17 @@ pub(crate) struct ConvParameter {
 
 impl Parameter for ConvParameter {}
 
+/// `ConvCheck` of `conv.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct ConvCheckParameter {
+    pub(crate) flag: DevicePointer,
+    pub(crate) starts: [DevicePointer; 2],
+    pub(crate) counts: [u64; 2],
+}
+
+impl Parameter for ConvCheckParameter {}
+
 /// `Rows` of `rows.cuh`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

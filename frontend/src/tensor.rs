@@ -138,7 +138,17 @@ impl<B: Backend + ?Sized> Tensor<B> {
         plan: impl FnOnce(View<'_>) -> Result<P>,
         run: impl FnOnce(&P, &mut B::Storage) -> Result<()>,
     ) -> Result<Self> {
-        let layout = Layout::contiguous(shape);
+        Self::produce_in(backend, dtype, Layout::contiguous(shape), plan, run)
+    }
+
+    /// As [`produce`](Self::produce), in a layout that reaches each element of a packed storage once.
+    pub(crate) fn produce_in<P>(
+        backend: &Arc<B>,
+        dtype: DType,
+        layout: Layout,
+        plan: impl FnOnce(View<'_>) -> Result<P>,
+        run: impl FnOnce(&P, &mut B::Storage) -> Result<()>,
+    ) -> Result<Self> {
         let plan = plan(View { dtype, layout: &layout })?;
         let mut storage = backend.alloc(dtype, layout.count())?;
         run(&plan, &mut storage)?;

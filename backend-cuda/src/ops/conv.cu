@@ -6,7 +6,8 @@
 // of its neighbours. What is left is the memory.
 //
 // `conv_transpose_check_T` tells whether a weight is infinite or NaN: libraries meet it with zeros where there are no taps,
-// and the sums are then made again here.
+// and the sums are then made again here. `conv_grad_weight_check_T` does so for both operands, and `conv_grad_weight_T` then
+// sums an element by a warp.
 
 #define ROWS 8
 
@@ -29,6 +30,12 @@ struct Conv {
     i64 dilation[3];
     i64 before[3];
     u64 activation;
+};
+
+struct ConvCheck {
+    u32* flag;
+    const void* starts[2];  // aligned to 16 bytes
+    u64 counts[2];
 };
 
 #if IS_FLOAT
@@ -207,6 +214,77 @@ KERNEL(conv_transpose_check, Conv) {
         }
         C value = widen(((const T*)args.weight)[at + (i64)rest * args.weight_strides[0]]);
         if (!(value - value == 0)) *args.flag = 1;
+    }
+}
+
+KERNEL(conv_grad_weight_check, ConvCheck) {
+    const u64 lanes = gridDim.x * (u64)THREADS, lane = blockIdx.x * (u64)THREADS + threadIdx.x;
+    constexpr u64 WIDTH = 16 / sizeof(T);
+    bool finite = true;
+    for (int operand = 0; operand < 2; operand++) {
+        const T* values = (const T*)args.starts[operand];
+        const u64 count = args.counts[operand], vectors = count / WIDTH;
+        for (u64 index = lane; index < vectors; index += lanes) {
+            union {
+                uint4 bits;
+                T values[WIDTH];
+            } vector;
+            vector.bits = ((const uint4*)values)[index];
+#pragma unroll
+            for (int i = 0; i < WIDTH; i++) {
+                const C value = widen(vector.values[i]);
+                finite &= value - value == 0;
+            }
+        }
+        for (u64 index = vectors * WIDTH + lane; index < count; index += lanes) {
+            const C value = widen(values[index]);
+            finite &= value - value == 0;
+        }
+    }
+    if (!finite) *args.flag = 1;
+}
+
+// The sum over batches and positions of y, which has the place of the weight, in an order that depends on the sizes alone.
+KERNEL(conv_grad_weight, Conv) {
+    if (*args.flag == 0) return;
+    const u64 space = args.kernel[0] * args.kernel[1] * args.kernel[2], terms = args.group_in * space;
+    const u32 lane = threadIdx.x % 32;
+    for (u64 index = (blockIdx.x * (u64)THREADS + threadIdx.x) / 32; index < args.places.count;
+         index += gridDim.x * (u64)THREADS / 32) {
+        u64 rest = index;
+        i64 at[6];
+#pragma unroll
+        for (int axis = 5; axis > 0; axis--) {
+            u64 next = divide(args.places, axis, rest);
+            at[axis] = rest - next * args.places.sizes[axis];
+            rest = next;
+        }
+        const i64 group = rest, channel = group * (i64)args.places.sizes[1] + at[1];
+        const T* y = (const T*)args.weight + channel * args.weight_strides[1];
+        const T* x = (const T*)args.in + (group * (i64)args.places.sizes[2] + at[2]) * args.in_strides[1];
+        C sum = 0;
+        for (u64 term = lane; term < terms; term += 32) {
+            const u64 batch = term / space;
+            u64 place = term - batch * space;
+            i64 from = batch * args.in_strides[0], to = batch * args.weight_strides[2];
+            bool inside = true;
+#pragma unroll
+            for (int axis = 2; axis >= 0; axis--) {
+                const u64 next = place / args.kernel[axis];
+                const i64 position = place - next * args.kernel[axis];
+                const i64 met = meet<false>(args, axis, position, at[3 + axis]);
+                inside &= (u64)met < (u64)args.in_size[axis];
+                from += met * args.in_strides[2 + axis];
+                to += position * args.weight_strides[3 + axis];
+                place = next;
+            }
+            sum = fused(inside ? (C)widen(x[from]) : (C)0, (C)widen(y[to]), sum);
+        }
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+        const i64* steps = args.out_strides;
+        const i64 out = channel * steps[0] + at[2] * steps[1] + at[3] * steps[2] + at[4] * steps[3] + at[5] * steps[4];
+        if (lane == 0) ((T*)args.out)[out] = narrow<T>(sum);
     }
 }
 

@@ -7,14 +7,14 @@
 //!   operands have their channels last, which is how tensor cores read them. It adds a bias while it writes; relu, which rounding
 //!   does not disturb, is one more pass over the output (its own drops NaN). Another activation is one over sums that were
 //!   not rounded yet, and so is a bias in half precision, before which an engine of cuDNN 9 rounds (seen on an H200).
-//! - The products are for what cuDNN does not take, for a machine without it, and for the gradient by the weight, in which
-//!   cuDNN 9 lost a NaN and made one of an infinite element that meets no term (both seen on an H200).
+//! - The products are for what cuDNN does not take, and for a machine without it.
 //!
 //! cuDNN computes a transpose as a convolution over `y` with zeros around and between its elements. The contract has no terms
-//! there, which an infinite weight would turn to NaN: such weights are found on the device, and `conv.cu` sums again. On tensor
-//! cores it computes groups as one convolution whose other weights are zero, so that an infinite element reaches other
-//! groups: those are not for it. Nor is f16 in `conv`, where a sum that overflowed came
-//! back as 0 (seen on an H200), nor are transposes that leave gaps, for which a heuristic of cuDNN 9 divides by zero.
+//! there, which an infinite weight would turn to NaN. In the gradient by the weight cuDNN 9 lost a NaN, and made one of an
+//! infinite element that meets no term (both seen on an H200). So what is not finite is found on the device, and `conv.cu` sums
+//! again. On tensor cores cuDNN computes groups as one convolution whose other weights are zero, so that an infinite element
+//! reaches other groups: those are not for it. Nor are sums rounded to f16, where one that overflowed came back as 0 (seen on an
+//! H200), but for transposes, nor are transposes that leave gaps, for which a heuristic of cuDNN 9 divides by zero.
 
 use congruent_backend_api::ops::conv::{Conv, ConvOp, compose};
 use congruent_backend_api::ops::copy::Copy;
@@ -28,7 +28,7 @@ use super::linear::Finish;
 use crate::cudnn::{AXES, Addresses, Graph, order};
 use crate::device::Cuda;
 use crate::kernels::{Kernel, Pass};
-use crate::launch::{ConvParameter, SharedMemory, THREADS};
+use crate::launch::{ConvCheckParameter, ConvParameter, SharedMemory, THREADS};
 use crate::nest::DeviceNest;
 use crate::storage::{CudaStorage, DevicePointer};
 
@@ -57,7 +57,7 @@ impl ConvOps for Cuda {
             return self.direct(plan, [a, b], bias, out);
         }
         let plain = bias.is_none() && plan.activation() == Activation::Identity;
-        let product = plan.op() == ConvOp::ConvGradWeight || plan.is_pointwise() && plain;
+        let product = plan.op() != ConvOp::ConvGradWeight && plan.is_pointwise() && plain;
         if !product && self.by_cudnn(plan, [a, b], bias, out)? {
             return Ok(());
         }
@@ -175,13 +175,11 @@ impl Cuda {
         attempts.push(Attempt { dtype: wide, out_dtype: wide, fused: false });
         let orders = if dtype.size() == 2 { [true, false] } else { [false, true] };
         let mut chosen = None;
-        for attempt in attempts {
-            for channels_last in orders {
-                let fused = attempt.fused && bias.is_some();
-                let Some(graph) = graph(plan, &attempt, channels_last, fused) else { return Ok(false) };
-                if chosen.is_none() && cudnn.takes(&self.device, &graph)? {
-                    chosen = Some((attempt, graph));
-                }
+        for (attempt, channels_last) in attempts.into_iter().flat_map(|attempt| orders.map(|order| (attempt, order))) {
+            let Some(graph) = graph(plan, &attempt, channels_last, attempt.fused && bias.is_some()) else { continue };
+            if cudnn.takes(&self.device, &graph)? {
+                chosen = Some((attempt, graph));
+                break;
             }
         }
         let Some((attempt, graph)) = chosen else { return Ok(false) };
@@ -236,8 +234,13 @@ impl Cuda {
             let view = View { dtype, layout: result };
             self.unary(&Unary::new(UnaryOp::Relu, Source::Output, view)?, None, out)?;
         }
-        if plan.op() == ConvOp::ConvTranspose {
-            self.sum_again_beside_infinity(plan, operands, bias, out)?;
+        match plan.op() {
+            ConvOp::Conv => {}
+            ConvOp::ConvTranspose => self.sum_again_beside_infinity(plan, operands, bias, out)?,
+            ConvOp::ConvGradWeight => {
+                let seen = [(a.address, of_a.count()), (b.address, of_b.count())];
+                self.sum_weight_again(plan, operands, (attempt.dtype, seen), out)?;
+            }
         }
         Ok(true)
     }
@@ -286,6 +289,37 @@ impl Cuda {
             (parameter.places.count as usize).div_ceil(THREADS).min(4 * self.device.multiprocessors() as usize);
         // SAFETY: as above, and `out` is borrowed mutably.
         unsafe { self.device.start(kernel(Pass::Main), blocks, SharedMemory::NONE, &parameter) }
+    }
+
+    /// Makes the sums of a gradient by the weight again where an operand is not finite; `seen` are the elements that cuDNN read.
+    #[expect(
+        clippy::needless_pass_by_ref_mut,
+        reason = "the device writes through the address: the caller must own it"
+    )]
+    fn sum_weight_again(
+        &self,
+        plan: &Conv,
+        operands: [&CudaStorage; 2],
+        (dtype, seen): (DType, [(DevicePointer, usize); 2]),
+        out: &mut CudaStorage,
+    ) -> Result<()> {
+        let mut flag = CudaStorage::alloc(&self.device, DType::U32, 1)?;
+        flag.clear(plan.op().name())?;
+        let kernel = |dtype, pass| Kernel { op: Op::Conv(plan.op()), dtype, pass };
+        let most = 8 * self.device.multiprocessors() as usize;
+        let check = ConvCheckParameter {
+            flag: flag.at(0),
+            starts: seen.map(|(start, _)| start),
+            counts: seen.map(|(_, count)| count as u64),
+        };
+        let blocks = (seen[0].1 + seen[1].1).div_ceil(8 * THREADS).min(most);
+        // SAFETY: these are the operands as cuDNN read them, aligned and packed; the flag is memory for one u32.
+        unsafe { self.device.launch(kernel(dtype, Pass::Check), blocks, &check) }?;
+        let parameter = ConvParameter { flag: flag.at(0), ..grad_weight_parameter(plan, operands, out) };
+        // A warp for each element, and as many blocks as run at once: there is probably nothing to do.
+        let blocks = (parameter.places.count as usize).div_ceil(THREADS / 32).min(most);
+        // SAFETY: the op has checked the plan against these storages, and `out` is borrowed mutably.
+        unsafe { self.device.start(kernel(plan.dtype(), Pass::Main), blocks, SharedMemory::NONE, &parameter) }
     }
 
     /// Runs a plan in `conv.cu`.
@@ -337,6 +371,27 @@ fn pass(plan: &Conv) -> Pass {
     }
 }
 
+/// Values of spatial axes as the kernels take them: axes that there are not come first.
+fn along(values: &[usize], default: i64) -> [i64; 3] {
+    let mut along = [default; 3];
+    along.iter_mut().rev().zip(values.iter().rev()).for_each(|(to, &value)| *to = value as i64);
+    along
+}
+
+/// The sizes of the spatial axes.
+fn sizes(layout: &Layout) -> [i64; 3] {
+    along(&layout.shape()[2..], 1)
+}
+
+/// The strides of the first two axes, and of the spatial ones.
+fn strides(layout: &Layout) -> [i64; 5] {
+    let mut strides = [0; 5];
+    let space = layout.strides()[2..].iter().rev();
+    strides.iter_mut().rev().zip(space).for_each(|(to, &stride)| *to = stride as i64);
+    strides[..2].iter_mut().zip(layout.strides()).for_each(|(to, &stride)| *to = stride as i64);
+    strides
+}
+
 /// What the kernels take; `rows` of the output are summed by one thread.
 fn parameter(
     plan: &Conv,
@@ -346,20 +401,8 @@ fn parameter(
     rows: usize,
 ) -> ConvParameter {
     let ([input, _, result], weight, options) = (plan.operands(), plan.weight(), plan.options());
-    let shift = 5 - result.rank();
-    // Spatial axes that there are not come first, with size 1.
-    let along = |values: &[usize], default: i64| {
-        let mut along = [default; 3];
-        along[shift..].iter_mut().zip(values).for_each(|(to, &value)| *to = value as i64);
-        along
-    };
-    let sizes = |layout: &Layout| along(&layout.shape()[2..], 1);
-    let strides = |layout: &Layout| {
-        let mut strides = [0; 5];
-        strides[..2].iter_mut().zip(layout.strides()).for_each(|(to, &stride)| *to = stride as i64);
-        strides[2 + shift..].iter_mut().zip(&layout.strides()[2..]).for_each(|(to, &stride)| *to = stride as i64);
-        strides
-    };
+    // Padding has a value for each of three axes, of which the first count.
+    let space = result.rank() - 2;
     let (outputs, inputs) = (weight.shape()[0] / options.groups, weight.shape()[1]);
     let of_weight = strides(weight);
     let (group_out, group_in, steps) = match plan.op() {
@@ -385,9 +428,9 @@ fn parameter(
         out_size,
         in_size: sizes(input),
         kernel: sizes(weight),
-        stride: along(&options.stride, 1),
-        dilation: along(&options.dilation, 1),
-        before: along(&options.padding.map(|[before, _]| before), 0),
+        stride: along(&options.stride[..space], 1),
+        dilation: along(&options.dilation[..space], 1),
+        before: along(&options.padding.map(|[before, _]| before)[..space], 0),
         activation: match plan.activation() {
             Activation::Identity => 0,
             Activation::Relu => 1,
@@ -397,11 +440,42 @@ fn parameter(
     }
 }
 
+/// What the kernel of the gradient by the weight takes: x as the input, y in the place of the weight, whose extent in space
+/// is walked as taps are, and the batch as the channels that are summed over.
+fn grad_weight_parameter(plan: &Conv, [x, y]: [&CudaStorage; 2], out: &CudaStorage) -> ConvParameter {
+    let (weight, options, space) = (plan.weight(), plan.options(), plan.x().rank() - 2);
+    let [depth, height, width] = sizes(weight).map(|size| size as usize);
+    let (outputs, inputs) = (weight.shape()[0] / options.groups, weight.shape()[1]);
+    let of_y = strides(plan.y());
+    ConvParameter {
+        places: DeviceNest::new(
+            [options.groups, outputs, inputs, depth, height, width].into_iter().map(|size| (size, [0])),
+        ),
+        out: out.at(weight.offset()),
+        input: x.at(plan.x().offset()),
+        weight: y.at(plan.y().offset()),
+        bias: DevicePointer::NULL,
+        flag: DevicePointer::NULL,
+        group_in: plan.x().shape()[0] as u64,
+        out_strides: strides(weight),
+        in_strides: strides(plan.x()),
+        weight_strides: [0, of_y[1], of_y[0], of_y[2], of_y[3], of_y[4]],
+        bias_stride: 0,
+        out_size: sizes(weight),
+        in_size: sizes(plan.x()),
+        kernel: sizes(plan.y()),
+        stride: along(&options.stride[..space], 1),
+        dilation: along(&options.dilation[..space], 1),
+        before: along(&options.padding.map(|[before, _]| before)[..space], 0),
+        activation: 0,
+    }
+}
+
 /// A plan for cuDNN; `None` for what it cannot express or index.
 fn graph(plan: &Conv, attempt: &Attempt, channels_last: bool, bias: bool) -> Option<Graph> {
     let (options, rank) = (plan.options(), plan.x().rank());
     let small = |size: usize| i32::try_from(size).ok().map(i64::from);
-    if attempt.dtype == DType::F16 && plan.op() == ConvOp::Conv
+    if attempt.out_dtype == DType::F16 && plan.op() != ConvOp::ConvTranspose
         || options.groups > 1 && attempt.dtype.size() == 2
         || plan.op() == ConvOp::ConvTranspose && leaves_gaps(plan)
     {

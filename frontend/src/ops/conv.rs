@@ -1,11 +1,12 @@
 //! Convolutions over one to three spatial axes, and their gradients. Floats only.
 //!
 //! Tensors are \[batch, channels, spatial…\] and weights \[output channels, input channels / groups, kernel…\], by their axes:
-//! in memory they may lie in any order. A batch of channels-last images is `x.permute([0, 3, 1, 2])`, without a copy.
+//! in memory they may lie in any order. A batch of channels-last images is `x.permute([0, 3, 1, 2])`, without a copy, and gives
+//! such a batch: layers of channels-last images need no copies between them.
 
 use congruent_backend_api::ops::conv::{Conv, ConvOp, ConvOptions, MAX_SPATIAL};
 use congruent_backend_api::ops::linear::Activation;
-use congruent_backend_api::{ConvOps, Error, ErrorKind, Result, Shape};
+use congruent_backend_api::{ConvOps, Error, ErrorKind, Layout, Result, Shape};
 
 use crate::operand::{Operand, same_backend};
 use crate::tensor::Tensor;
@@ -143,10 +144,15 @@ impl<B: ConvOps + ?Sized> Tensor<B> {
     ) -> Result<Self> {
         let others = [other, bias.unwrap_or(other)].map(Operand::Tensor);
         same_backend(op.name(), self.backend(), &others)?;
-        Self::produce(
+        let layout = if op != ConvOp::ConvGradWeight && is_channels_last(self.layout()) {
+            channels_last(op, &shape)?
+        } else {
+            Layout::contiguous(shape)
+        };
+        Self::produce_in(
             self.backend(),
             self.dtype(),
-            shape,
+            layout,
             |out| {
                 let plan = Conv::new(op, self.view(), other.view(), bias.map(Self::view), &options, out)?;
                 plan.with_activation(activation)
@@ -157,4 +163,18 @@ impl<B: ConvOps + ?Sized> Tensor<B> {
             },
         )
     }
+}
+
+/// Whether the elements lie packed with the channels innermost.
+fn is_channels_last(layout: &Layout) -> bool {
+    let order: Vec<isize> = (0..layout.rank() as isize).filter(|&axis| axis != 1).chain([1]).collect();
+    !layout.is_contiguous() && layout.permute(&order).is_ok_and(|layout| layout.is_contiguous())
+}
+
+/// The packed layout of a shape whose channels are innermost.
+fn channels_last(op: ConvOp, shape: &Shape) -> Result<Layout> {
+    let sizes: Vec<usize> = shape.iter().enumerate().filter(|&(axis, _)| axis != 1).map(|(_, &size)| size).collect();
+    let packed = Layout::contiguous(Shape::new(op.name(), &[&sizes[..], &[shape[1]]].concat())?);
+    let order: Vec<isize> = [0, -1].into_iter().chain(1..shape.rank() as isize - 1).collect();
+    packed.permute(&order)
 }

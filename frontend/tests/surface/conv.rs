@@ -24,6 +24,10 @@ fn images_in_groups_with_a_bias() {
     let mut out = ones([1, 2, 2, 2]).permute([0, 3, 1, 2]).unwrap();
     last.conv_into(ConvOp::Conv, &weight, Some(&bias), options, &mut out).unwrap();
     assert_eq!(out.to_vec::<f32>().unwrap(), y.to_vec::<f32>().unwrap());
+    let out = last.conv(&weight, Some(&bias), options).unwrap();
+    assert!(out.permute([0, 2, 3, 1]).unwrap().is_contiguous());
+    assert_eq!(out.to_vec::<f32>().unwrap(), y.to_vec::<f32>().unwrap());
+    assert!(y.is_contiguous());
 }
 
 #[test]

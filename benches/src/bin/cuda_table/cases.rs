@@ -221,8 +221,8 @@ fn convolutions(cases: &mut Vec<Case>, dtype: DType) {
         "conv3x3_nhwc",
         "32x64x56",
         None,
-        [&[32, 56, 56, 64], kernel],
-        |x, w, options| x.permute([0, 3, 1, 2])?.conv(w, None, options),
+        [&[32, 56, 56, 64], &[64, 3, 3, 64]],
+        |x, w, options| x.permute([0, 3, 1, 2])?.conv(&w.permute([0, 3, 1, 2])?, None, options),
         same,
     );
     // As many channels come as go, at stride 1: an image is also a gradient of the output.
