@@ -151,7 +151,7 @@ impl Cuda {
 
 /// Whether the op's kernels have `Path::Tiles`: those with `tiles` in their `.cu`.
 fn has_tiles(op: Op) -> bool {
-    matches!(op, Op::Binary(_) | Op::Where | Op::Copy | Op::Cast(_))
+    matches!(op, Op::Binary(_) | Op::Where | Op::Copy | Op::Cast(_) | Op::Linear)
 }
 
 /// Calls `run` with the nest, or with parts of it and their offsets: a nest of several axes has 32-bit offsets then.

@@ -78,6 +78,8 @@ static __device__ __noinline__ C gelu_of(C x) { return gelu_stable(x); }
 static __device__ __noinline__ C gelu_tanh_of(C x) { return gelu_tanh_stable(x); }
 
 struct linear_op : Functor<T, C, T, C, 2> {
+    // The sums of a convolution may have their channels last.
+    static const bool tiles = true;
     DEVICE T apply(C sum, T addend, C factor, const Context& context) {
         C x = sum + factor * widen(addend);
         switch (context.options) {  // `activation` in linear.rs
