@@ -1,53 +1,32 @@
-//! What the benchmarks share: the backends present, data, and a measurement that ends with a synchronisation.
-//!
-//! Each case runs on every backend in one process, under the name `family/op/dtype/shape/backend`:
+//! Congruent's backends beside each other, beside what the machine can do, and beside other libraries.
 //!
 //! ```sh
-//! cargo bench -p congruent-benches -- matmul                    # the CPU
-//! cargo bench -p congruent-benches --features cuda -- matmul    # and every CUDA device, side by side
+//! cargo run --release -p congruent-benches -- report                  # every case on every backend present
+//! cargo run --release -p congruent-benches -- report matmul f32       # some of them
+//! cargo run --release -p congruent-benches -- compare old.json new.json
+//! cargo bench -p congruent-benches -- matmul                          # the same cases in criterion
 //! ```
 //!
-//! `src/bin/cuda_table` makes the table in `results`: the CUDA backend beside PyTorch and the limit of the device's memory.
+//! With `--features cuda` every CUDA device is among the backends. A case is written once, in [`cases`]: its inputs, the
+//! call, and the bytes and additions that it needs at the least. [`measure`] times it on each [`runner`] in turn,
+//! [`limits`] says how fast it could be, and [`table`] and [`html`] show the [`document`] that comes of it.
 
-use std::sync::Arc;
+#![forbid(unsafe_code)]
 
-use congruent::{AnyBackend, DType, Result, Tensor};
-use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
-
-/// Random data in (−1, 1), which is nowhere zero or subnormal, so that no shortcut applies.
-///
-/// # Errors
-/// What the backend returns.
-pub fn random(backend: &Arc<AnyBackend>, dtype: DType, shape: &[usize]) -> Result<Tensor<AnyBackend>> {
-    let mut state = 0x9e37_79b9_u32;
-    let values: Vec<f32> = (0..shape.iter().product())
-        .map(|_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let magnitude = 0.1 + 0.9 * (state >> 9) as f32 / (1 << 23) as f32;
-            if state & 256 == 0 { magnitude } else { -magnitude }
-        })
-        .collect();
-    Tensor::from_slice(backend, &values, shape)?.cast(dtype)
-}
-
-/// Times `run` on every backend present; `make` prepares its inputs.
-///
-/// # Panics
-/// When a backend returns an error: there is nothing to time then.
-pub fn compare<T>(
-    criterion: &mut Criterion,
-    case: &str,
-    throughput: Throughput,
-    make: impl Fn(&Arc<AnyBackend>) -> Result<T>,
-    run: impl Fn(&mut T) -> Result<()>,
-) {
-    let mut group: BenchmarkGroup<'_, WallTime> = criterion.benchmark_group(case);
-    group.throughput(throughput);
-    for backend in congruent::backends() {
-        let mut data = make(&backend).unwrap_or_else(|error| panic!("{case} on {}: {error}", backend.name()));
-        group.bench_function(BenchmarkId::from_parameter(backend.name()), |bencher| {
-            bencher.iter(|| run(&mut data).and_then(|()| backend.synchronize()).expect("the inputs are valid"));
-        });
-    }
-    group.finish();
-}
+pub mod case;
+pub mod cases;
+pub mod compare;
+pub mod document;
+pub mod environment;
+pub mod figures;
+pub mod html;
+pub mod limits;
+pub mod machine;
+pub mod measure;
+pub mod runner;
+pub mod select;
+pub mod stats;
+pub mod table;
+#[cfg(test)]
+mod testing;
+pub mod worker;
