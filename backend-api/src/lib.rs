@@ -47,7 +47,8 @@
 //! - Softmax and the norms, and their gradients, are computed step by step [as written](ops::norm), in f32 for f16 and
 //!   bf16 and rounded once; each step rounds as it does on its own, sums within [`summation_depth`](ops::reduce::summation_depth),
 //!   and the variance takes two passes.
-//! - [Attention](ops::attention) over d features and m keys: scores as `matmul`, in f32 for f16 and bf16; the exponentials may
+//! - [Attention](ops::attention) over d features and m keys: scores as `matmul`, in f32 for f16 and bf16, where the weights of
+//!   the output may be rounded to the dtype before they meet the values, and sums count as in `matmul`; the exponentials may
 //!   be scaled again at most ⌈m/32⌉ times; both sums over the keys are within γ_m of their magnitude, in any order. Its
 //!   gradients are their formula's steps, with sums over keys or queries within γ of their magnitude, in any order.
 //!

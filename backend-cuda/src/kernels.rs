@@ -55,7 +55,7 @@ const FAMILIES: [(&str, &str); 15] = [
     ("norm", concat!(include_str!("ops/rows.cuh"), include_str!("ops/norm.cu"))),
     ("statistic", concat!(include_str!("ops/rows.cuh"), include_str!("ops/statistic.cu"))),
     ("index", concat!(include_str!("ops/index.cu"), include_str!("ops/grouping.cuh"))),
-    ("attention", include_str!("ops/attention.cu")),
+    ("attention", concat!(include_str!("ops/attention.cu"), include_str!("ops/attention_tensor.cuh"))),
     ("conv", include_str!("ops/conv.cu")),
     ("pool", include_str!("ops/pool.cu")),
 ];
@@ -174,6 +174,7 @@ impl KernelModule {
             is("FLOAT", self.dtype.is_float()),
             is("INT", self.dtype.is_int()),
             is("BOOL", self.dtype == DType::Bool),
+            is("HALF", matches!(self.dtype, DType::F16 | DType::BF16)),
             is("SIGNED", matches!(self.dtype, DType::I64 | DType::I32)),
             format!("-DHAS_ATOMICS={}", u8::from(has_atomics(self.dtype))),
         ]
@@ -216,6 +217,9 @@ fn passes(op: Op, dtype: DType) -> &'static [Pass] {
         Op::Scatter(_) if dtype.is_int() && has_atomics(dtype) => &[Pass::Atomic],
         Op::Scatter(ScatterOp::Add) if has_atomics(dtype) => &[Pass::Main, Pass::Merge, Pass::Atomic],
         Op::Scatter(_) => &[Pass::Main, Pass::Merge],
+        Op::Attention(AttentionOp::Output) if matches!(dtype, DType::F16 | DType::BF16) => {
+            &[Pass::Main, Pass::Features64, Pass::Features128]
+        }
         Op::Nonzero => &[Pass::Count, Pass::Scan, Pass::Main, Pass::Keys, Pass::Histogram, Pass::Move],
         _ => &[Pass::Main],
     }
@@ -234,6 +238,8 @@ pub(crate) enum Pass {
     Check,
     Claim,
     Count,
+    Features64,
+    Features128,
     Finish,
     Five,
     Histogram,
@@ -245,7 +251,7 @@ pub(crate) enum Pass {
 }
 
 impl Pass {
-    const COUNT: usize = 13;
+    const COUNT: usize = 15;
 
     fn suffix(self) -> &'static str {
         match self {
@@ -254,6 +260,8 @@ impl Pass {
             Self::Check => "_check",
             Self::Claim => "_claim",
             Self::Count => "_count",
+            Self::Features64 => "_64",
+            Self::Features128 => "_128",
             Self::Finish => "_finish",
             Self::Five => "_five",
             Self::Histogram => "_histogram",

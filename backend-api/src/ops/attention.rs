@@ -356,7 +356,8 @@ pub trait AttentionOps: NormOps + MatmulOps + RandomOps {
     /// - A query that sees no key, of no keys too, gives zeros; its log-sum-exp is −∞, and with it its gradients are zeros.
     /// - A query that sees one key, or one whose score lies so far above the others that their exponentials vanish, gives
     ///   its row of `v`.
-    /// - f16 and bf16 are computed in f32 and rounded once; scores, exponentials and sums are not rounded to them.
+    /// - f16 and bf16 are computed in f32 and rounded once; scores and sums are not rounded to them. The weights of the
+    ///   output may be, before their product with `v`; the sums are those of tensor cores then, as in `matmul`.
     /// - Sums over features, over keys and over queries may be formed in any order, with fused multiply-add or without; the
     ///   division by the sum of the exponentials may come before or after the product with `v`.
     /// - The exponentials of a row may be scaled by a running maximum, which changes at most once in 32 keys.

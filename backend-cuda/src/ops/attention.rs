@@ -1,16 +1,26 @@
-//! Attention and its gradients; the kernels are in `attention.cu`. They take up to 128 features, any strides, and no memory
-//! of their own; more features are left to the composition that `backend-api` provides.
+//! Attention and its gradients, by the first of three ways that takes a plan:
+//!
+//! - the output in half precision on tensor cores (`attention_tensor.cuh`, from compute capability 8.0 on): 64 or 128 features
+//!   of keys and of values that lie side by side, rows that are aligned to 16 bytes; no mask, slopes, soft cap or dropout, a
+//!   positive scale;
+//! - any op with up to 128 features, in f32 (f64 for f64) and any strides (`attention.cu`);
+//! - the composition that `backend-api` provides.
 
 use congruent_backend_api::ops::attention::{self, Attention, AttentionInputs, AttentionOp};
 use congruent_backend_api::{AttentionOps, DType, Op, Result};
 
 use crate::device::Cuda;
-use crate::kernels::Kernel;
+use crate::kernels::{Kernel, Pass};
 use crate::launch::{AttentionParameter, SharedMemory, THREADS};
 use crate::storage::{CudaStorage, DevicePointer};
 
 /// Rows and columns of a tile, `ROWS` and `COLUMNS` in `attention.cu`.
 const TILE: usize = 32;
+
+/// Query rows, keys and threads of a block on tensor cores, as in `attention_tensor.cuh`.
+const TENSOR_ROWS: usize = 128;
+const TENSOR_KEYS: usize = 64;
+const TENSOR_THREADS: usize = 128;
 
 /// The most features, `FEATURES` in `attention.cu`.
 const FEATURES: usize = 128;
@@ -20,7 +30,8 @@ impl AttentionOps for Cuda {
     fn attention(&self, plan: &Attention, inputs: AttentionInputs<&CudaStorage>, out: &mut CudaStorage) -> Result<()> {
         plan.check(inputs, out)?;
         let columns = plan.depth().max(plan.width()).next_multiple_of(8);
-        let shared = shared_memory(plan, columns);
+        let tensor = self.tensor_cores(plan, inputs, out);
+        let shared = if tensor.is_some() { tensor_memory(plan) } else { shared_memory(plan, columns) };
         if columns > FEATURES || shared.bytes > self.device.shared_memory() {
             return attention::compose(self, plan, inputs, out);
         }
@@ -63,16 +74,53 @@ impl AttentionOps for Cuda {
             first: u32::from(band.alignment == attention::Alignment::First),
             boolean: u32::from(plan.mask() == Some(DType::Bool)),
         };
-        let rows = if by_key(plan.op()) {
+        let rows = if tensor.is_some() {
+            plan.heads() * plan.queries().div_ceil(TENSOR_ROWS)
+        } else if by_key(plan.op()) {
             plan.kv_heads() * plan.keys().div_ceil(TILE)
         } else {
             plan.heads() * plan.queries().div_ceil(TILE)
         };
-        let (kernel, blocks) = (Kernel::new(Op::Attention(plan.op()), plan.dtype()), plan.batch() * rows);
+        let pass = tensor.unwrap_or(Pass::Main);
+        let (kernel, blocks) =
+            (Kernel { op: Op::Attention(plan.op()), dtype: plan.dtype(), pass }, plan.batch() * rows);
         // SAFETY: the plan was checked against these storages, which are this device's, and `out` is borrowed mutably; the
         // shared memory is what the kernel's tiles take.
         unsafe { self.device.launch_with(kernel, blocks, shared, &parameter) }
     }
+}
+
+impl Cuda {
+    /// The kernel on tensor cores that takes a plan, if one does.
+    fn tensor_cores(&self, plan: &Attention, inputs: AttentionInputs<&CudaStorage>, out: &CudaStorage) -> Option<Pass> {
+        let pass = match (plan.dtype(), plan.depth(), plan.width()) {
+            (DType::F16 | DType::BF16, 64, 64) => Pass::Features64,
+            (DType::F16 | DType::BF16, 128, 128) => Pass::Features128,
+            _ => return None,
+        };
+        let masked = plan.mask().is_some() || plan.operand(5).is_some() || plan.soft_cap().is_some();
+        // A row is read in pieces of 16 bytes, eight elements.
+        let aligned = |operand: usize, storage: &CudaStorage| {
+            let (layout, [others @ .., last]) = (plan.layout(operand), plan.layout(operand).strides()) else {
+                return false;
+            };
+            *last == 1 && others.iter().all(|stride| stride % 8 == 0) && storage.at(layout.offset()).is_aligned()
+        };
+        let operands = [out, inputs.q, inputs.k, inputs.v];
+        (plan.op() == AttentionOp::Output
+            && self.device.arch() >= 80
+            && !masked
+            && plan.dropout().is_none()
+            && plan.scale() as f32 * std::f32::consts::LOG2_E >= f32::MIN_POSITIVE
+            && tensor_memory(plan).bytes <= self.device.shared_memory()
+            && operands.into_iter().enumerate().all(|(operand, storage)| aligned(operand, storage)))
+        .then_some(pass)
+    }
+}
+
+/// Rows of queries, of keys and of values, in half precision.
+fn tensor_memory(plan: &Attention) -> SharedMemory {
+    SharedMemory { threads: TENSOR_THREADS, bytes: (TENSOR_ROWS + 2 * TENSOR_KEYS) * plan.depth() * 2 }
 }
 
 fn by_key(op: AttentionOp) -> bool {

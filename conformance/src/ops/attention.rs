@@ -6,7 +6,9 @@
 //! steps on it. Subtracting the maximum rounds once, and exp turns that into a relative error of w. A running maximum
 //! multiplies w by exp(M′ − M″) in steps: their arguments add up to s − M, whose rounding is counted already, and each step
 //! costs the error of exp and a product. The sums over m keys are within γ of their magnitude in any order. The log-sum-exp
-//! is the logarithm of that sum, plus M. The gradients are their formula's steps, with the weights taken from the
+//! is the logarithm of that sum, plus M. In f16 and bf16 the weights may be rounded before they meet the values, which adds
+//! u·w·|v| of the dtype's u to each term and the least that the dtype holds (or f32, with subnormals flushed) times |v|, and
+//! sums may be those of tensor cores, which cut off: two units for each term, operands counting as normal numbers. The gradients are their formula's steps, with the weights taken from the
 //! log-sum-exp that was given.
 
 mod oracle;
@@ -80,11 +82,18 @@ pub fn cases(op: AttentionOp, dtype: DType, draw: Draw) -> BoxedStrategy<Case> {
     let sizes = [few().boxed(), (1..3_usize).boxed(), (1..4_usize).boxed()];
     let sizes = (sizes, [positions().boxed(), positions().boxed(), features().boxed(), features().boxed()]);
     let classes = if op.is_gradient() { FINITE } else { CLASSES };
+    // Where backends have kernels for rows of one size, masked by position only.
+    let whole = prop_oneof![5 => Just(None), 1 => Just(Some(64_usize)), 1 => Just(Some(128))];
     let operands = [(); 8].map(|()| tensor(draw, classes));
     let extras = [any::<u8>(), any::<u8>(), any::<u8>()];
-    (sizes, operands, options(), extras, placement(), any::<u64>().no_shrink())
-        .prop_map(move |((heads, sizes), specs, options, extras, placement, seed)| {
-            let ([batch, kv_heads, group], [queries, keys, depth, width]) = (heads, sizes);
+    (sizes, operands, (options(), whole), extras, placement(), any::<u64>().no_shrink())
+        .prop_map(move |((heads, sizes), specs, (options, whole), extras, placement, seed)| {
+            let ([batch, kv_heads, group], [queries, keys, mut depth, mut width]) = (heads, sizes);
+            let (mut options, mut extras) = (options, extras);
+            if let Some(features) = whole {
+                (depth, width, extras[0], extras[1]) = (features, features, 0, 1);
+                (options.soft_cap, options.dropout) = (None, None);
+            }
             // The oracle needs queries · keys · (depth + width) steps a head; queries are the first to go.
             let sizes = cap(vec![queries, keys, batch, kv_heads, group, depth.max(width)], 16 * draw.limit);
             let [queries, keys, batch, kv_heads, group, _] = std::array::from_fn(|index| sizes[index]);

@@ -15,7 +15,7 @@ use crate::case::Case;
 use crate::dd::Dd;
 use crate::expect::Expect;
 use crate::host::{HostTensor, decode, encode_float, positions};
-use crate::round::{Format, gamma};
+use crate::round::{Format, exp2, gamma};
 
 /// Keys that share one scaling by a running maximum, at least.
 const KEYS: usize = 32;
@@ -26,6 +26,8 @@ pub(super) struct Oracle<'a> {
     options: AttentionOptions,
     operands: AttentionInputs<&'a HostTensor>,
     format: Format,
+    /// That of f16 or bf16 operands.
+    half: Option<Format>,
     steps: Steps,
     /// Units in the last place of exp and ln, and of tanh, in the contract.
     ulps: [f64; 2],
@@ -80,6 +82,7 @@ impl<'a> Oracle<'a> {
             options,
             operands,
             format,
+            half: Format::of(operands.q.dtype).filter(|half| half.precision < Format::F32.precision),
             steps: Steps::new(format),
             ulps: if double { [4.0; 2] } else { [3.0, 4.0] },
             products: 0.0,
@@ -94,6 +97,12 @@ impl<'a> Oracle<'a> {
 
     fn wide(&self) -> DType {
         Attention::wide(self.operands.q.dtype)
+    }
+
+    /// The magnitude with which a tensor core may align an operand.
+    fn counted(&self, x: f64) -> f64 {
+        let least = self.half.map_or(0.0, |half| exp2(half.min_exponent));
+        if x == 0.0 { 0.0 } else { x.abs().max(least) }
     }
 
     /// The features of a row of the result.
@@ -199,7 +208,7 @@ impl<'a> Oracle<'a> {
         let (mut value, mut magnitude, mut sizes) = (Dd::default(), 0.0_f64, 0.0_f64);
         for (&x, &y) in q.iter().zip(k) {
             value = value + Dd::product(x, y);
-            magnitude += (x * y).abs();
+            magnitude += self.counted(x) * self.counted(y);
             sizes = sizes.max(x.abs()).max(y.abs());
         }
         let (factor, depth) = (self.scale.abs(), self.depth as f64);
@@ -211,7 +220,8 @@ impl<'a> Oracle<'a> {
         if addend == f64::NEG_INFINITY {
             return Score::Hidden;
         }
-        let bound = (gamma(depth + 4.0, steps.unit()) + self.products) * factor * magnitude;
+        let roundings = if self.half.is_some() { 2.0 * depth + 4.0 } else { depth + 4.0 };
+        let bound = (gamma(roundings, steps.unit()) + self.products) * factor * magnitude;
         let lost = steps.tiny() * depth * (1.0 + factor + sizes);
         let product = Ball { value: value * Dd::from(self.scale), error: bound + lost };
         let mut score = if factor == 0.0 { Ball::exact(0.0) } else { product };
@@ -307,9 +317,20 @@ impl<'a> Oracle<'a> {
         let total = steps.sum(weights, keys);
         let term = |(w, &v): (&Ball, &f64)| Ball { value: w.value * Dd::from(v), error: w.error * v.abs() };
         let terms: Vec<Ball> = kept.iter().zip(values).map(term).collect();
-        let sum = steps.sum(&terms, keys + 2);
+        let roundings = if self.half.is_some() { 2 * keys + 2 } else { keys + 2 };
+        let sum = steps.sum(&terms, roundings);
         let magnitude: f64 = terms.iter().map(|term| term.magnitude()).sum();
         let sum = sum.with_error(sum.error + self.products * magnitude + keys as f64 * steps.tiny());
+        let sum = match self.half {
+            Some(half) => {
+                let sizes: f64 = values.iter().map(|&v| self.counted(v)).sum();
+                // A weight below the smallest normal number of f32 may be flushed, and is counted as normal in a product.
+                let least = half.tiny().max(exp2(self.format.min_exponent));
+                let cut = gamma(2.0 * keys as f64, steps.unit()) * exp2(half.min_exponent);
+                sum.with_error(sum.error + half.unit() * magnitude + (least + cut) * sizes)
+            }
+            None => sum,
+        };
         let result = steps.div(sum, total);
         // The division may come before the product, where it rounds each weight.
         let early = steps.unit() * magnitude / (total.value.hi - total.error) + steps.tiny() * (keys as f64 + most);
