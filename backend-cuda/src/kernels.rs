@@ -55,7 +55,15 @@ const FAMILIES: [(&str, &str); 15] = [
     ("norm", concat!(include_str!("ops/rows.cuh"), include_str!("ops/norm.cu"))),
     ("statistic", concat!(include_str!("ops/rows.cuh"), include_str!("ops/statistic.cu"))),
     ("index", concat!(include_str!("ops/index.cu"), include_str!("ops/grouping.cuh"))),
-    ("attention", concat!(include_str!("ops/attention.cu"), include_str!("ops/attention_tensor.cuh"))),
+    (
+        "attention",
+        concat!(
+            include_str!("ops/attention.cu"),
+            include_str!("ops/attention_tiles.cuh"),
+            include_str!("ops/attention_tensor.cuh"),
+            include_str!("ops/attention_fma.cuh"),
+        ),
+    ),
     ("conv", include_str!("ops/conv.cu")),
     ("pool", include_str!("ops/pool.cu")),
 ];
@@ -175,6 +183,7 @@ impl KernelModule {
             is("INT", self.dtype.is_int()),
             is("BOOL", self.dtype == DType::Bool),
             is("HALF", matches!(self.dtype, DType::F16 | DType::BF16)),
+            is("F32", self.dtype == DType::F32),
             is("SIGNED", matches!(self.dtype, DType::I64 | DType::I32)),
             format!("-DHAS_ATOMICS={}", u8::from(has_atomics(self.dtype))),
         ]
@@ -217,9 +226,15 @@ fn passes(op: Op, dtype: DType) -> &'static [Pass] {
         Op::Scatter(_) if dtype.is_int() && has_atomics(dtype) => &[Pass::Atomic],
         Op::Scatter(ScatterOp::Add) if has_atomics(dtype) => &[Pass::Main, Pass::Merge, Pass::Atomic],
         Op::Scatter(_) => &[Pass::Main, Pass::Merge],
-        Op::Attention(AttentionOp::Output) if matches!(dtype, DType::F16 | DType::BF16) => {
-            &[Pass::Main, Pass::Features64, Pass::Features128]
-        }
+        Op::Attention(AttentionOp::Output) if dtype != DType::F64 => &[
+            Pass::Main,
+            Pass::Features64,
+            Pass::Features128,
+            Pass::Few64,
+            Pass::Few128,
+            Pass::Combine64,
+            Pass::Combine128,
+        ],
         Op::Nonzero => &[Pass::Count, Pass::Scan, Pass::Main, Pass::Keys, Pass::Histogram, Pass::Move],
         _ => &[Pass::Main],
     }
@@ -237,9 +252,13 @@ pub(crate) enum Pass {
     Atomic,
     Check,
     Claim,
+    Combine64,
+    Combine128,
     Count,
     Features64,
     Features128,
+    Few64,
+    Few128,
     Finish,
     Five,
     Histogram,
@@ -251,7 +270,7 @@ pub(crate) enum Pass {
 }
 
 impl Pass {
-    const COUNT: usize = 15;
+    const COUNT: usize = 19;
 
     fn suffix(self) -> &'static str {
         match self {
@@ -260,8 +279,12 @@ impl Pass {
             Self::Check => "_check",
             Self::Claim => "_claim",
             Self::Count => "_count",
+            Self::Combine64 => "_64_combine",
+            Self::Combine128 => "_128_combine",
             Self::Features64 => "_64",
             Self::Features128 => "_128",
+            Self::Few64 => "_64_few",
+            Self::Few128 => "_128_few",
             Self::Finish => "_finish",
             Self::Five => "_five",
             Self::Histogram => "_histogram",

@@ -213,6 +213,8 @@ pub(crate) struct AttentionParameter {
     pub(crate) causal: u32,
     pub(crate) first: u32,
     pub(crate) boolean: u32,
+    pub(crate) splits: u64,
+    pub(crate) partial: DevicePointer,
 }
 
 impl Parameter for AttentionParameter {}

@@ -55,6 +55,8 @@ struct Attention {
     u32 causal;
     u32 first;    // whether the first query stands at the first key
     u32 boolean;  // whether the mask is bool
+    u64 splits;   // of the keys, each with a sum of its own in `partial`
+    f32* partial;
 };
 
 #if IS_FLOAT

@@ -1,8 +1,9 @@
 //! Attention and its gradients, by the first of three ways that takes a plan:
 //!
-//! - the output in half precision on tensor cores (`attention_tensor.cuh`, from compute capability 8.0 on): 64 or 128 features
-//!   of keys and of values that lie side by side, rows that are aligned to 16 bytes; no mask, slopes, soft cap or dropout, a
-//!   positive scale;
+//! - the output by tiles, from compute capability 8.0 on, in half precision on tensor cores (`attention_tensor.cuh`), in f32
+//!   from registers (`attention_fma.cuh`): up to 128 features that lie side by side, rows of whole pieces of 16 bytes; no
+//!   mask, slopes, soft cap or dropout, a positive scale. Where that gives few blocks, the keys are split between several
+//!   (`attention_tiles.cuh`);
 //! - any op with up to 128 features, in f32 (f64 for f64) and any strides (`attention.cu`);
 //! - the composition that `backend-api` provides.
 
@@ -17,10 +18,10 @@ use crate::storage::{CudaStorage, DevicePointer};
 /// Rows and columns of a tile, `ROWS` and `COLUMNS` in `attention.cu`.
 const TILE: usize = 32;
 
-/// Query rows, keys and threads of a block on tensor cores, as in `attention_tensor.cuh`.
-const TENSOR_ROWS: usize = 128;
-const TENSOR_KEYS: usize = 64;
-const TENSOR_THREADS: usize = 128;
+/// Queries of a block of tiles, or of one for few, and keys, `TILE_KEYS` in `attention_tiles.cuh`.
+const QUERIES: usize = 128;
+const FEW: usize = 16;
+const KEYS: usize = 64;
 
 /// The most features, `FEATURES` in `attention.cu`.
 const FEATURES: usize = 128;
@@ -30,8 +31,8 @@ impl AttentionOps for Cuda {
     fn attention(&self, plan: &Attention, inputs: AttentionInputs<&CudaStorage>, out: &mut CudaStorage) -> Result<()> {
         plan.check(inputs, out)?;
         let columns = plan.depth().max(plan.width()).next_multiple_of(8);
-        let tensor = self.tensor_cores(plan, inputs, out);
-        let shared = if tensor.is_some() { tensor_memory(plan) } else { shared_memory(plan, columns) };
+        let tiled = self.by_tiles(plan, inputs, out);
+        let shared = tiled.as_ref().map_or_else(|| shared_memory(plan, columns), |tiled| tiled.shared);
         if columns > FEATURES || shared.bytes > self.device.shared_memory() {
             return attention::compose(self, plan, inputs, out);
         }
@@ -50,6 +51,14 @@ impl AttentionOps for Cuda {
         };
         let input = |index: usize| inputs[index].map_or(DevicePointer::NULL, |storage| at(index + 1, storage));
         let (band, dropout) = (plan.band(), plan.dropout());
+        let splits = tiled.as_ref().map_or(1, |tiled| tiled.splits);
+        let lines = plan.batch() * plan.heads() * plan.queries();
+        let partial = match &tiled {
+            Some(tiled) if splits > 1 => {
+                Some(CudaStorage::alloc(&self.device, DType::F32, lines * splits * (tiled.features + 2))?)
+            }
+            _ => None,
+        };
         let parameter = AttentionParameter {
             out: at(0, out),
             inputs: std::array::from_fn(input),
@@ -73,54 +82,92 @@ impl AttentionOps for Cuda {
             causal: u32::from(band.causal),
             first: u32::from(band.alignment == attention::Alignment::First),
             boolean: u32::from(plan.mask() == Some(DType::Bool)),
+            splits: splits as u64,
+            partial: partial.as_ref().map_or(DevicePointer::NULL, |partial| partial.at(0)),
         };
-        let rows = if tensor.is_some() {
-            plan.heads() * plan.queries().div_ceil(TENSOR_ROWS)
+        let rows = if let Some(tiled) = &tiled {
+            plan.heads() * plan.queries().div_ceil(tiled.queries) * splits
         } else if by_key(plan.op()) {
             plan.kv_heads() * plan.keys().div_ceil(TILE)
         } else {
             plan.heads() * plan.queries().div_ceil(TILE)
         };
-        let pass = tensor.unwrap_or(Pass::Main);
-        let (kernel, blocks) =
-            (Kernel { op: Op::Attention(plan.op()), dtype: plan.dtype(), pass }, plan.batch() * rows);
+        let kernel = |pass| Kernel { op: Op::Attention(plan.op()), dtype: plan.dtype(), pass };
+        let pass = tiled.as_ref().map_or(Pass::Main, |tiled| tiled.pass);
         // SAFETY: the plan was checked against these storages, which are this device's, and `out` is borrowed mutably; the
-        // shared memory is what the kernel's tiles take.
-        unsafe { self.device.launch_with(kernel, blocks, shared, &parameter) }
+        // shared memory is what the kernel's tiles take, and there is room for what each split leaves.
+        unsafe { self.device.launch_with(kernel(pass), plan.batch() * rows, shared, &parameter) }?;
+        let Some(tiled) = tiled.filter(|_| splits > 1) else { return Ok(()) };
+        // SAFETY: as above; the splits were written by the launch before.
+        unsafe { self.device.launch(kernel(tiled.combine), lines.div_ceil(THREADS / 32), &parameter) }
     }
 }
 
+/// How a plan goes by tiles.
+struct Tiled {
+    pass: Pass,
+    combine: Pass,
+    shared: SharedMemory,
+    /// Queries of a tile.
+    queries: usize,
+    /// How many a row has room for.
+    features: usize,
+    /// Blocks that share the keys of a tile.
+    splits: usize,
+}
+
 impl Cuda {
-    /// The kernel on tensor cores that takes a plan, if one does.
-    fn tensor_cores(&self, plan: &Attention, inputs: AttentionInputs<&CudaStorage>, out: &CudaStorage) -> Option<Pass> {
-        let pass = match (plan.dtype(), plan.depth(), plan.width()) {
-            (DType::F16 | DType::BF16, 64, 64) => Pass::Features64,
-            (DType::F16 | DType::BF16, 128, 128) => Pass::Features128,
-            _ => return None,
-        };
+    /// The kernel that takes a plan by tiles, if one does.
+    fn by_tiles(&self, plan: &Attention, inputs: AttentionInputs<&CudaStorage>, out: &CudaStorage) -> Option<Tiled> {
         let masked = plan.mask().is_some() || plan.operand(5).is_some() || plan.soft_cap().is_some();
-        // A row is read in pieces of 16 bytes, eight elements.
+        let features = if plan.depth().max(plan.width()) <= 64 { 64 } else { 128 };
+        // A row is read in pieces of 16 bytes.
+        let piece = 16 / plan.dtype().size();
         let aligned = |operand: usize, storage: &CudaStorage| {
             let (layout, [others @ .., last]) = (plan.layout(operand), plan.layout(operand).strides()) else {
                 return false;
             };
-            *last == 1 && others.iter().all(|stride| stride % 8 == 0) && storage.at(layout.offset()).is_aligned()
+            *last == 1
+                && others.iter().all(|stride| stride.unsigned_abs().is_multiple_of(piece))
+                && storage.at(layout.offset()).is_aligned()
         };
         let operands = [out, inputs.q, inputs.k, inputs.v];
-        (plan.op() == AttentionOp::Output
+        let fits = plan.op() == AttentionOp::Output
+            && plan.dtype() != DType::F64
             && self.device.arch() >= 80
             && !masked
             && plan.dropout().is_none()
             && plan.scale() as f32 * std::f32::consts::LOG2_E >= f32::MIN_POSITIVE
-            && tensor_memory(plan).bytes <= self.device.shared_memory()
-            && operands.into_iter().enumerate().all(|(operand, storage)| aligned(operand, storage)))
-        .then_some(pass)
+            && [plan.depth(), plan.width()].iter().all(|&size| size <= 128 && size > 0 && size.is_multiple_of(piece))
+            && operands.into_iter().enumerate().all(|(operand, storage)| aligned(operand, storage));
+        if !fits {
+            return None;
+        }
+        let few = plan.queries() <= FEW;
+        let (pass, combine) = match (features, few) {
+            (64, false) => (Pass::Features64, Pass::Combine64),
+            (64, true) => (Pass::Few64, Pass::Combine64),
+            (_, false) => (Pass::Features128, Pass::Combine128),
+            (_, true) => (Pass::Few128, Pass::Combine128),
+        };
+        let queries = if few { FEW } else { QUERIES };
+        let shared = if plan.dtype() == DType::F32 {
+            // Queries, keys, values and weights, in rows that are four elements longer.
+            let elements = (queries + 2 * KEYS) * (features + 4) + queries * (KEYS + 4);
+            SharedMemory { threads: THREADS, bytes: elements * 4 }
+        } else {
+            SharedMemory { threads: if few { 32 } else { 128 }, bytes: (queries + 2 * KEYS) * features * 2 }
+        };
+        let memory = self.device.shared_memory();
+        if shared.bytes > memory {
+            return None;
+        }
+        let blocks = plan.batch() * plan.heads() * plan.queries().div_ceil(queries);
+        let room = self.device.multiprocessors() as usize * (memory / shared.bytes).min(12);
+        // A split of a few tiles of keys is worth its sums.
+        let splits = (room / blocks.max(1)).min(plan.keys().div_ceil(4 * KEYS)).max(1);
+        Some(Tiled { pass, combine, shared, queries, features, splits })
     }
-}
-
-/// Rows of queries, of keys and of values, in half precision.
-fn tensor_memory(plan: &Attention) -> SharedMemory {
-    SharedMemory { threads: TENSOR_THREADS, bytes: (TENSOR_ROWS + 2 * TENSOR_KEYS) * plan.depth() * 2 }
 }
 
 fn by_key(op: AttentionOp) -> bool {

@@ -1,18 +1,12 @@
-// Attention on tensor cores: `attention_64_T` and `attention_128_T`, for half types with so many features of keys and of
-// values, masked by position only.
+// Attention on tensor cores: `attention_64_T`, `attention_128_T`, and `attention_64_few_T` and so on for up to 16 queries.
 //
-// The tiling of FlashAttention-2 (Dao, 2023): four warps take 128 query rows, 32 each, and pass over 64 keys at a time. The
-// products are `mma.m16n8k16` with sums in f32; the accumulators of the scores, turned into weights by an online softmax and
-// rounded to the half type, are just what the second product takes as its left operand, so that they never leave registers.
-// Keys and values come in by `cp.async`: values while the scores are computed, the next keys while the values are summed.
-// Rows lie in shared memory in pieces of 16 bytes, whose places are exchanged by the low bits of the row, so that the eight
-// rows that `ldmatrix` reads at once fall in different banks.
+// Four warps take 128 queries, 32 each, or one takes 16. The products are `mma.m16n8k16` with sums in f32; the accumulators of
+// the scores, turned into weights and rounded to the half type, are just what the second product takes as its left operand, so
+// that they never leave registers. Keys and values come in by `cp.async`: values while the scores are computed, the next keys
+// while the values are summed. Rows lie in shared memory in pieces of 16 bytes, whose places are exchanged by the low bits of
+// the row, so that the eight rows that `ldmatrix` reads at once fall in different banks.
 
 #if IS_HALF
-
-#define TENSOR_ROWS 128
-#define TENSOR_KEYS 64
-#define TENSOR_THREADS 128
 
 #if __CUDA_ARCH__ >= 800
 
@@ -20,8 +14,8 @@ template <class E> struct Tensor;
 template <> struct Tensor<f16> {
     DEVICE void multiply(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     }
     DEVICE u32 both(f32 low, f32 high) {
         u32 y;
@@ -32,8 +26,8 @@ template <> struct Tensor<f16> {
 template <> struct Tensor<bf16> {
     DEVICE void multiply(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     }
     DEVICE u32 both(f32 low, f32 high) {
         u32 y;
@@ -42,12 +36,6 @@ template <> struct Tensor<bf16> {
     }
 };
 
-DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
-DEVICE void copy_piece(u32 to, const void* from, bool inside) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0));
-}
-DEVICE void commit() { asm volatile("cp.async.commit_group;"); }
-DEVICE void wait_for_all() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
 DEVICE void read_matrices(u32 (&x)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
@@ -60,8 +48,8 @@ DEVICE void read_transposed(u32 (&x)[4], u32 at) {
                  : "r"(at)
                  : "memory");
 }
-// 2ˣ, of which 2 units in the last place may be wrong, and 0 for what is not a normal number.
-DEVICE f32 approximate_exp2(f32 x) {
+// As `approximate_exp2`, and 0 for what is not a normal number, which saves the instructions around the approximation.
+DEVICE f32 flushed_exp2(f32 x) {
     f32 y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
@@ -70,44 +58,25 @@ DEVICE f32 approximate_exp2(f32 x) {
 // Where a piece of 16 bytes of a row lies, in bytes from the tile's first.
 template <int D> DEVICE u32 piece(u32 row, u32 column) { return row * (D * 2) + ((column ^ (row & 7)) << 4); }
 
-// Starts copies of `COUNT` rows of D features; rows that do not exist are zeros.
-template <int D, int COUNT> DEVICE void start_copy(u32 to, const T* from, i64 stride, i64 first, i64 count) {
-#pragma unroll
-    for (u32 index = threadIdx.x; index < COUNT * (D / 8); index += TENSOR_THREADS) {
-        u32 row = index / (D / 8), column = index % (D / 8);
-        bool inside = first + row < count;
-        copy_piece(to + piece<D>(row, column), from + (inside ? (first + row) * stride : 0) + column * 8, inside);
-    }
-}
-
-template <int D> DEVICE void attend_tensor(const Attention& args, u32 memory, u64 head, u64 tile) {
+template <int D, int WARPS, int M> DEVICE void attend_tensor(const Attention& args, u32 memory, const Share& share) {
+    constexpr int QUERIES = WARPS * M * 16, LANES_ = WARPS * 32;
     const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, pair = lane % 4;
-    const u64 batch = head / args.heads, h = head % args.heads, other = h / args.group;
-    const i64 first = (i64)tile * TENSOR_ROWS, queries = (i64)args.queries;
-    i64 keys = (i64)args.keys;
-    if (args.inputs[LENGTHS - 1]) {
-        keys = within(((const i64*)args.inputs[LENGTHS - 1])[(i64)batch * args.strides[LENGTHS][0]], keys);
-    }
-    const i64 shift = args.first ? 0 : keys - queries;
-    const i64 last = first + TENSOR_ROWS < queries ? first + TENSOR_ROWS - 1 : queries - 1;
-    const i64 low = band(args, true, first, keys, shift).low / TENSOR_KEYS * TENSOR_KEYS;
-    const i64 high = band(args, true, last, keys, shift).high;
-    // Keys that every row of the tile sees need no test: full_low .. full_high.
-    const i64 full_low = band(args, true, last, keys, shift).low, full_high = band(args, true, first, keys, shift).high;
-
-    const u32 q_tile = memory, k_tile = q_tile + TENSOR_ROWS * D * 2, v_tile = k_tile + TENSOR_KEYS * D * 2;
+    const i64 first = share.first, low = share.low, high = share.high;
+    const i64 queries = (i64)args.queries, keys = share.keys;
+    const u64 other = share.head / args.group;
+    const u32 q_tile = memory, k_tile = q_tile + QUERIES * D * 2, v_tile = k_tile + TILE_KEYS * D * 2;
     const i64 *qs = args.strides[Q], *ks = args.strides[K], *vs = args.strides[V];
-    const T* q = (const T*)args.inputs[Q - 1] + (i64)batch * qs[0] + (i64)h * qs[1];
-    const T* k = (const T*)args.inputs[K - 1] + (i64)batch * ks[0] + (i64)other * ks[1];
-    const T* v = (const T*)args.inputs[V - 1] + (i64)batch * vs[0] + (i64)other * vs[1];
-    start_copy<D, TENSOR_ROWS>(q_tile, q, qs[2], first, queries);
-    start_copy<D, TENSOR_KEYS>(k_tile, k, ks[2], low, keys);
+    const T* q = (const T*)args.inputs[Q - 1] + (i64)share.batch * qs[0] + (i64)share.head * qs[1];
+    const T* k = (const T*)args.inputs[K - 1] + (i64)share.batch * ks[0] + (i64)other * ks[1];
+    const T* v = (const T*)args.inputs[V - 1] + (i64)share.batch * vs[0] + (i64)other * vs[1];
+    start_copy<D, QUERIES, LANES_>(q_tile, q, qs[2], first, queries, args.depth, piece<D>);
+    start_copy<D, TILE_KEYS, LANES_>(k_tile, k, ks[2], low, keys, args.depth, piece<D>);
     commit();
 
-    f32 sums[2][D / 8][4];
-    f32 max[2][2], total[2][2];
+    f32 sums[M][D / 8][4];
+    f32 max[M][2], total[M][2];
 #pragma unroll
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < M; m++) {
 #pragma unroll
         for (int n = 0; n < D / 8; n++) {
 #pragma unroll
@@ -118,14 +87,14 @@ template <int D> DEVICE void attend_tensor(const Attention& args, u32 memory, u6
     }
     const f32 scale = (f32)(args.scale * 1.4426950408889634);  // log₂ e
 #pragma unroll 1
-    for (i64 start = low; start < high; start += TENSOR_KEYS) {
+    for (i64 start = low; start < high; start += TILE_KEYS) {
         wait_for_all();
         __syncthreads();
-        start_copy<D, TENSOR_KEYS>(v_tile, v, vs[2], start, keys);
+        start_copy<D, TILE_KEYS, LANES_>(v_tile, v, vs[2], start, keys, args.width, piece<D>);
         commit();
-        f32 scores[2][8][4];
+        f32 scores[M][8][4];
 #pragma unroll
-        for (int m = 0; m < 2; m++) {
+        for (int m = 0; m < M; m++) {
 #pragma unroll
             for (int n = 0; n < 8; n++) {
 #pragma unroll
@@ -134,30 +103,30 @@ template <int D> DEVICE void attend_tensor(const Attention& args, u32 memory, u6
         }
 #pragma unroll
         for (u32 step = 0; step < D / 16; step++) {
-            u32 a[2][4];
+            u32 a[M][4];
 #pragma unroll
-            for (u32 m = 0; m < 2; m++) {
-                read_matrices(a[m], q_tile + piece<D>(warp * 32 + m * 16 + lane % 16, step * 2 + lane / 16));
+            for (u32 m = 0; m < M; m++) {
+                read_matrices(a[m], q_tile + piece<D>((warp * M + m) * 16 + lane % 16, step * 2 + lane / 16));
             }
 #pragma unroll
             for (u32 n = 0; n < 4; n++) {
                 u32 b[4];
                 read_matrices(b, k_tile + piece<D>(n * 16 + lane % 8 + lane / 16 * 8, step * 2 + lane / 8 % 2));
 #pragma unroll
-                for (int m = 0; m < 2; m++) {
+                for (int m = 0; m < M; m++) {
                     Tensor<T>::multiply(scores[m][2 * n], a[m], b[0], b[1]);
                     Tensor<T>::multiply(scores[m][2 * n + 1], a[m], b[2], b[3]);
                 }
             }
         }
-        const bool whole = start >= full_low && start + TENSOR_KEYS <= full_high;
+        const bool whole = is_whole(share, start);
 #pragma unroll
-        for (int m = 0; m < 2; m++) {
+        for (int m = 0; m < M; m++) {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 f32 greatest = max[m][half];
                 if (!whole) {
-                    const Band seen = band(args, true, first + warp * 32 + m * 16 + half * 8 + group, keys, shift);
+                    const Band seen = band(args, true, first + (warp * M + m) * 16 + half * 8 + group, keys, share.shift);
 #pragma unroll
                     for (int n = 0; n < 8; n++) {
 #pragma unroll
@@ -175,7 +144,7 @@ template <int D> DEVICE void attend_tensor(const Attention& args, u32 memory, u6
                 greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffff, greatest, 2));
                 // The row's weights and their sum share this, so that its rounding does not matter.
                 const f32 base = greatest == -infinity() ? 0.0f : greatest * scale;
-                const f32 factor = approximate_exp2(max[m][half] * scale - base);
+                const f32 factor = flushed_exp2(max[m][half] * scale - base);
                 max[m][half] = greatest;
                 f32 part = 0;
 #pragma unroll
@@ -183,7 +152,7 @@ template <int D> DEVICE void attend_tensor(const Attention& args, u32 memory, u6
 #pragma unroll
                     for (int i = 0; i < 2; i++) {
                         f32& score = scores[m][n][2 * half + i];
-                        score = approximate_exp2(fused(score, scale, -base));
+                        score = flushed_exp2(fused(score, scale, -base));
                         part += score;
                     }
                 }
@@ -195,9 +164,9 @@ template <int D> DEVICE void attend_tensor(const Attention& args, u32 memory, u6
                 }
             }
         }
-        u32 weights[2][4][4];
+        u32 weights[M][4][4];
 #pragma unroll
-        for (int m = 0; m < 2; m++) {
+        for (int m = 0; m < M; m++) {
 #pragma unroll
             for (int step = 0; step < 4; step++) {
 #pragma unroll
@@ -209,8 +178,8 @@ template <int D> DEVICE void attend_tensor(const Attention& args, u32 memory, u6
         }
         wait_for_all();
         __syncthreads();
-        if (start + TENSOR_KEYS < high) {
-            start_copy<D, TENSOR_KEYS>(k_tile, k, ks[2], start + TENSOR_KEYS, keys);
+        if (start + TILE_KEYS < high) {
+            start_copy<D, TILE_KEYS, LANES_>(k_tile, k, ks[2], start + TILE_KEYS, keys, args.depth, piece<D>);
             commit();
         }
 #pragma unroll
@@ -220,7 +189,7 @@ template <int D> DEVICE void attend_tensor(const Attention& args, u32 memory, u6
                 u32 b[4];
                 read_transposed(b, v_tile + piece<D>(step * 16 + lane % 16, n * 2 + lane / 16));
 #pragma unroll
-                for (int m = 0; m < 2; m++) {
+                for (int m = 0; m < M; m++) {
                     Tensor<T>::multiply(sums[m][2 * n], weights[m][step], b[0], b[1]);
                     Tensor<T>::multiply(sums[m][2 * n + 1], weights[m][step], b[2], b[3]);
                 }
@@ -228,21 +197,31 @@ template <int D> DEVICE void attend_tensor(const Attention& args, u32 memory, u6
         }
     }
     wait_for_all();
-    T* out = (T*)args.out + (i64)batch * args.strides[0][0] + (i64)h * args.strides[0][1];
+    T* out = (T*)args.out + (i64)share.batch * args.strides[0][0] + (i64)share.head * args.strides[0][1];
 #pragma unroll
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < M; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             f32 all = total[m][half];
             all += __shfl_xor_sync(0xffffffff, all, 1);
             all += __shfl_xor_sync(0xffffffff, all, 2);
-            const i64 query = first + warp * 32 + m * 16 + half * 8 + group;
+            const i64 query = first + (warp * M + m) * 16 + half * 8 + group;
             if (query >= queries) continue;
+            if (args.splits > 1) {
+                const Partial to = partial<D>(args, share, query);
+#pragma unroll
+                for (int n = 0; n < D / 8; n++) {
+                    *(float2*)(to.sums + n * 8 + pair * 2) = make_float2(sums[m][n][2 * half], sums[m][n][2 * half + 1]);
+                }
+                if (pair == 0) *(float2*)to.scale = make_float2(max[m][half] * scale, all);
+                continue;
+            }
             T* row = out + query * args.strides[0][2];
+            const bool none = all == 0.0f;
 #pragma unroll
             for (int n = 0; n < D / 8; n++) {
                 const f32 x = sums[m][n][2 * half], y = sums[m][n][2 * half + 1];
-                const bool none = all == 0.0f;
+                if (n * 8 >= args.width) continue;
                 *(u32*)(row + n * 8 + pair * 2) = Tensor<T>::both(none ? 0.0f : x / all, none ? 0.0f : y / all);
             }
         }
@@ -251,24 +230,26 @@ template <int D> DEVICE void attend_tensor(const Attention& args, u32 memory, u6
 
 #endif
 
-template <int D> DEVICE void attend_all_tensor(const Attention& args) {
+template <int D, int WARPS, int M> DEVICE void attend_all_tensor(const Attention& args) {
 #if __CUDA_ARCH__ >= 800
+    constexpr i64 QUERIES = WARPS * M * 16;
     extern __shared__ f64 memory[];
-    const u64 tiles = (args.queries + TENSOR_ROWS - 1) / TENSOR_ROWS, heads = args.batch * args.heads;
-    for (u64 work = blockIdx.x; work < heads * tiles; work += gridDim.x) {
-        // The last tiles have the most keys where attention is causal: they go first.
-        const u64 tile = tiles - 1 - work / heads, head = work % heads;
+    const u64 tiles = (args.queries + QUERIES - 1) / QUERIES, works = args.batch * args.heads * tiles * args.splits;
+    for (u64 work = blockIdx.x; work < works; work += gridDim.x) {
         __syncthreads();
-        attend_tensor<D>(args, shared_address(memory), head, tile);
+        attend_tensor<D, WARPS, M>(args, shared_address(memory), share(args, work, tiles, QUERIES));
     }
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(TENSOR_THREADS, 3) NAME(attention_64, ELEMENT)(const __grid_constant__ Attention args) {
-    attend_all_tensor<64>(args);
-}
-extern "C" __global__ void __launch_bounds__(TENSOR_THREADS, 2) NAME(attention_128, ELEMENT)(const __grid_constant__ Attention args) {
-    attend_all_tensor<128>(args);
-}
+#define TENSOR_KERNEL(name, D, WARPS, M, blocks)                                    \
+    extern "C" __global__ void __launch_bounds__(WARPS * 32, blocks)                \
+        NAME(name, ELEMENT)(const __grid_constant__ Attention args) {              \
+        attend_all_tensor<D, WARPS, M>(args);                                      \
+    }
+TENSOR_KERNEL(attention_64, 64, 4, 2, 3)
+TENSOR_KERNEL(attention_128, 128, 4, 2, 2)
+TENSOR_KERNEL(attention_64_few, 64, 1, 1, 12)
+TENSOR_KERNEL(attention_128_few, 128, 1, 1, 6)
 
 #endif

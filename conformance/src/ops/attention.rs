@@ -8,8 +8,8 @@
 //! costs the error of exp and a product. The sums over m keys are within γ of their magnitude in any order. The log-sum-exp
 //! is the logarithm of that sum, plus M. In f16 and bf16 the weights may be rounded before they meet the values, which adds
 //! u·w·|v| of the dtype's u to each term and the least that the dtype holds (or f32, with subnormals flushed) times |v|, and
-//! sums may be those of tensor cores, which cut off: two units for each term, operands counting as normal numbers. The gradients are their formula's steps, with the weights taken from the
-//! log-sum-exp that was given.
+//! sums may be those of tensor cores, which cut off: two units for each term, operands counting as normal numbers. The
+//! gradients are their formula's steps, with the weights taken from the log-sum-exp that was given.
 
 mod oracle;
 

@@ -323,11 +323,14 @@ impl<'a> Oracle<'a> {
         let sum = sum.with_error(sum.error + self.products * magnitude + keys as f64 * steps.tiny());
         let sum = match self.half {
             Some(half) => {
-                let sizes: f64 = values.iter().map(|&v| self.counted(v)).sum();
-                // A weight below the smallest normal number of f32 may be flushed, and is counted as normal in a product.
+                // A weight below the smallest normal number of f32 may be flushed.
                 let least = half.tiny().max(exp2(self.format.min_exponent));
-                let cut = gamma(2.0 * keys as f64, steps.unit()) * exp2(half.min_exponent);
-                sum.with_error(sum.error + half.unit() * magnitude + (least + cut) * sizes)
+                let sizes: f64 = values.iter().map(|v| v.abs()).sum();
+                // `steps.sum` has what is cut off of terms of normal operands; this is what the others may lose as such.
+                let pairs = kept.iter().zip(values);
+                let aligned: f64 = pairs.map(|(w, &v)| self.counted(w.magnitude()) * self.counted(v)).sum();
+                let cut = gamma(2.0 * keys as f64, steps.unit()) * (aligned - magnitude).max(0.0);
+                sum.with_error(sum.error + half.unit() * magnitude + least * sizes + cut)
             }
             None => sum,
         };
