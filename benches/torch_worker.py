@@ -98,7 +98,8 @@ def cast(dtype):
 
 
 def linear(activation):
-    return of(lambda x, w, b: activation(F.linear(x, w.t(), b)))
+    """The weight is square, and lies as PyTorch keeps it: outputs by inputs."""
+    return of(lambda x, w, b: activation(F.linear(x, w, b)))
 
 
 def embedding_grad(x, a, d):

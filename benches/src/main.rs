@@ -35,6 +35,7 @@ Examples:
   congruent-benches report matmul conv f32          some families, one dtype
   congruent-benches report --quick --out target/q   a first look
   congruent-benches report --backend cuda:0         one backend
+  congruent-benches report --peers                  beside candle, burn, ndarray, faer, gemm and matrixmultiply
   congruent-benches report --worker ./my_library    beside a library of your own (src/worker.rs has the protocol)
   congruent-benches compare old.json new.json       what became slower beyond noise
 
@@ -71,6 +72,9 @@ struct ReportArgs {
     /// A worker process to time beside, as a command line; may be given several times
     #[arg(long, value_name = "COMMAND")]
     worker: Vec<String>,
+    /// Build benches/peers, and time candle, burn, ndarray, faer, gemm and matrixmultiply beside (minutes the first time)
+    #[arg(long)]
+    peers: bool,
     /// Leave PyTorch out, which is timed beside on each device where python3 has it
     #[arg(long)]
     no_torch: bool,
@@ -162,9 +166,12 @@ fn backends(names: &[String]) -> Result<Vec<Box<dyn Runner>>, String> {
 
 /// The workers asked for, which must start, and PyTorch, which may be missing.
 fn workers(args: &ReportArgs, backends: &[Box<dyn Runner>]) -> Result<Vec<Box<dyn Runner>>, String> {
-    const PATIENCE: Duration = Duration::from_secs(120);
+    let mut lines = args.worker.clone();
+    if args.peers && backends.iter().any(|runner| runner.identity().device == "cpu") {
+        lines.extend(peers()?);
+    }
     let mut workers: Vec<Box<dyn Runner>> = Vec::new();
-    for line in &args.worker {
+    for line in &lines {
         let mut words = line.split_whitespace();
         let program = words.next().ok_or("--worker needs a command")?;
         let worker = Worker::start(Command::new(program).args(words), PATIENCE);
@@ -179,6 +186,28 @@ fn workers(args: &ReportArgs, backends: &[Box<dyn Runner>]) -> Result<Vec<Box<dy
         }
     }
     Ok(workers)
+}
+
+/// How long a worker may take for one answer.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Builds the worker of the Rust libraries; a command for each of them.
+fn peers() -> Result<Vec<String>, String> {
+    // Cargo sets the variable for what it runs.
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from("benches"), PathBuf::from);
+    let folder = folder.join("peers");
+    let mut build = Command::new("cargo");
+    build.args(["build", "--release", "--manifest-path"]).arg(folder.join("Cargo.toml"));
+    // A target folder of the caller's would be that of another workspace.
+    build.arg("--target-dir").arg(folder.join("target"));
+    match build.status() {
+        Ok(status) if status.success() => {}
+        Ok(_) => return Err(format!("{} does not build", folder.display())),
+        Err(error) => return Err(format!("cargo: {error}; --worker starts a worker that is built already")),
+    }
+    let program = folder.join("target/release/congruent-peers");
+    let names = ["burn-flex", "burn-ndarray", "candle", "faer", "gemm", "matrixmultiply", "ndarray"];
+    Ok(names.map(|name| format!("{} {name}", program.display())).to_vec())
 }
 
 fn compare(args: &CompareArgs) -> Result<bool, String> {
