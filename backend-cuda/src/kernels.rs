@@ -184,6 +184,7 @@ impl KernelModule {
             is("BOOL", self.dtype == DType::Bool),
             is("HALF", matches!(self.dtype, DType::F16 | DType::BF16)),
             is("F32", self.dtype == DType::F32),
+            is("F64", self.dtype == DType::F64),
             is("SIGNED", matches!(self.dtype, DType::I64 | DType::I32)),
             format!("-DHAS_ATOMICS={}", u8::from(has_atomics(self.dtype))),
         ]
