@@ -1,8 +1,8 @@
 // Prepended to every kernel file: number types, conversions, loop nests, arithmetic that families share.
 //
 // NVRTC compiles one module per op family and element type: the command line defines ELEMENT (f64 f32 f16 bf16 i64 i32
-// u32 u8 bool) and IS_FLOAT, IS_INT, IS_BOOL, IS_SIGNED. A kernel is named after its op and element type, as in
-// `exp_f32`, and takes one structure by value; the Rust side of each is in launch.rs. No CUDA header is included.
+// u32 u8 bool) and IS_FLOAT, IS_F64, IS_F32, IS_HALF, IS_INT, IS_BOOL, IS_SIGNED. A kernel is named after its op and element
+// type, as in `exp_f32`, and takes one structure by value; the Rust side of each is in launch.rs. No CUDA header is included.
 
 typedef unsigned char u8;
 typedef int i32;
