@@ -227,11 +227,10 @@ where
     match tensor.dtype() {
         DType::Bool => {
             check_mask(op, tensor, shape, axis)?;
-            let count = tensor.cast(DType::I64)?.sum((), false)?.item::<i64>()?;
             Tensor::produce(
                 tensor.backend(),
                 DType::I64,
-                Shape::new(op, &[count as usize])?,
+                Shape::new(op, &[tensor.count_true()?])?,
                 |out| Nonzero::new(tensor.view(), out),
                 |plan, out| tensor.backend().nonzero(plan, tensor.storage(), out),
             )

@@ -66,7 +66,7 @@ struct Mask {
     u64* counts;
     i64 stride;
     u64 room;
-    u64 share;  // elements of a block, a multiple of 16
+    u64 share;  // elements of a block, a multiple of a tile: 16 for each thread
     u32 vector;
 };
 
@@ -90,22 +90,29 @@ DEVICE u32 sixteen(const Mask& args, u64 first) {
 
 KERNEL(nonzero_count, Mask) {
     u64 begin = blockIdx.x * args.share, end = min(begin + args.share, args.nest.count), count = 0, total;
+#pragma unroll 4
     for (u64 first = begin + threadIdx.x * 16; first < end; first += THREADS * 16) count += __popc(sixteen(args, first));
     block_scan(count, total);
     if (threadIdx.x == 0) args.counts[blockIdx.x] = total;
 }
 
+// The positions of a tile are gathered in shared memory, so that neighbouring threads write neighbouring ones.
 KERNEL(nonzero, Mask) {
+    __shared__ unsigned short found[THREADS * 16];
     u64 begin = blockIdx.x * args.share, end = min(begin + args.share, args.nest.count);
     u64 base = args.counts[blockIdx.x];
+    u32 ahead = begin < end ? sixteen(args, begin + threadIdx.x * 16) : 0;
     for (u64 tile = begin; tile < end; tile += THREADS * 16) {
-        u64 first = tile + threadIdx.x * 16, total;
-        u32 bits = first < end ? sixteen(args, first) : 0;
-        u64 slot = base + block_scan(__popc(bits), total);
-        for (; bits; bits &= bits - 1, slot++) {
-            if (slot < args.room) args.out[(i64)slot * args.stride] = (i64)(first + __ffs(bits) - 1);
-        }
+        u32 bits = ahead, first = threadIdx.x * 16;
+        u64 total, next = tile + THREADS * 16;
+        ahead = next < end ? sixteen(args, next + first) : 0;
+        u32 place = (u32)block_scan(__popc(bits), total);
+        for (; bits; bits &= bits - 1) found[place++] = (unsigned short)(first + __ffs(bits) - 1);
+        __syncthreads();
+        u64 held = base < args.room ? min(total, args.room - base) : 0;
+        for (u32 i = threadIdx.x; i < held; i += THREADS) args.out[(i64)(base + i) * args.stride] = (i64)(tile + found[i]);
         base += total;
+        // block_scan's barriers keep the next tile from overwriting what is still read.
     }
     for (u64 slot = args.counts[gridDim.x] + first_thread(); slot < args.room; slot += all_threads()) {
         args.out[(i64)slot * args.stride] = -1;

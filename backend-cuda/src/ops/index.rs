@@ -68,7 +68,7 @@ impl IndexOps for Cuda {
         let (nest, memory) = (plan.nest(), mask.at(plan.nest().offset(1)));
         // Each block counts the elements of its share before any position is known.
         let tile = 16 * THREADS;
-        let blocks = nest.count().div_ceil(tile).clamp(1, 4 * self.device.multiprocessors() as usize);
+        let blocks = nest.count().div_ceil(tile).clamp(1, 8 * self.device.multiprocessors() as usize);
         let counts = CudaStorage::alloc(&self.device, DType::I64, blocks + 1)?;
         let parameter = MaskParameter {
             nest: nest.into(),

@@ -241,3 +241,13 @@ fn a_position_outside_its_axis_comes_with_the_next_synchronisation() {
     assert!(out_of_range(&x));
     assert_eq!(x.to_vec::<i64>().unwrap(), [-1, 1, 2, -1, 4, 5]);
 }
+
+/// More of them than a byte counts, and a few more than whole rows of the count.
+#[test]
+fn every_true_element_of_a_long_mask_is_picked() {
+    for size in [0, 1, 127, 128, 255, 256, 257, 128 * 300 + 77] {
+        let x = count([size]);
+        assert_eq!(x.ge(0).unwrap().flatnonzero().unwrap().shape(), [size]);
+        assert_eq!(x.masked_select(&mask(&x, 2)).unwrap().shape(), [size.div_ceil(2)]);
+    }
+}
