@@ -273,31 +273,33 @@ template <class R> DEVICE typename R::Term nothing() {
     else return R::identity();
 }
 
-// The loads that run ahead of the additions, which wait for one another.
+// The loads that run ahead of the additions, which wait for one another; twice as many for f32 sums of columns,
+// which have the registers.
 #define AHEAD 4
 
 // Adds W neighbouring results' elements at visits start, start + step, … before end. FAR visits are of several axes.
 template <class R, int W, bool FAR>
 DEVICE void accumulate(typename R::Acc (&acc)[W], const Reduce& args, const T* x, u64 start, u64 end, u64 step) {
+    const int N = W > 1 && !FAR && R::compensated && sizeof(T) == 4 ? 2 * AHEAD : AHEAD;
     i64 stride = args.reduced.strides[0][0];
-    for (u64 at = start; at < end; at += AHEAD * step) {
+    for (u64 at = start; at < end; at += N * step) {
         // Past the end the last one is read again, and left out below.
-        i64 places[AHEAD];
+        i64 places[N];
         offsets<FAR>(args.reduced, stride, at, step, end - 1, places);
-        Words<sizeof(T) * W> ahead[AHEAD];
+        Words<sizeof(T) * W> ahead[N];
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) ahead[i] = *(const Words<sizeof(T) * W>*)(x + places[i]);
+        for (int i = 0; i < N; i++) ahead[i] = *(const Words<sizeof(T) * W>*)(x + places[i]);
 #pragma unroll
         for (int j = 0; j < W; j++) {
             if constexpr (R::positions) {
 #pragma unroll
-                for (int i = 0; i < AHEAD; i++) {
+                for (int i = 0; i < N; i++) {
                     if (at + i * step < end) acc[j] = R::add(acc[j], lane_of<T>(ahead[i], j), at + i * step);
                 }
             } else {
-                typename R::Term terms[AHEAD];
+                typename R::Term terms[N];
 #pragma unroll
-                for (int i = 0; i < AHEAD; i++) {
+                for (int i = 0; i < N; i++) {
                     terms[i] = at + i * step < end ? R::term(lane_of<T>(ahead[i], j)) : nothing<R>();
                 }
                 acc[j] = add_terms<R>(acc[j], terms);

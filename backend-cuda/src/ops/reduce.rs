@@ -166,7 +166,8 @@ impl Schedule {
             schedule.tiles = results.div_ceil(THREADS / schedule.lanes);
         }
         let fill = 4 * multiprocessors as usize;
-        let wanted = if schedule.tiles < fill { (2 * fill).div_ceil(schedule.tiles) } else { 1 };
+        // A second pass costs more than a device that three of eight blocks leave idle.
+        let wanted = if 8 * schedule.tiles < 3 * fill { (2 * fill).div_ceil(schedule.tiles) } else { 1 };
         schedule.splits = wanted.min(visits.div_ceil(schedule.lanes * access * PER_SPLIT_LANE)).max(1);
         schedule.run = visits.div_ceil(schedule.splits).next_multiple_of(access) as u64;
         schedule.finish_lanes = THREADS / results.next_power_of_two().clamp(1, 32);
