@@ -27,10 +27,16 @@ impl Default for Machine {
             library: MACHINE.to_owned(),
             device: "cpu".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            note: format!("{:?}, {threads} threads", Level::new()),
+            note: format!("{}, {threads} threads", level()),
         };
         Self { identity, threads, buffers: Vec::new() }
     }
+}
+
+/// The name of the instructions that the loops use.
+fn level() -> String {
+    let level = format!("{:?}", Level::new());
+    level.split('(').next().unwrap_or_default().to_owned()
 }
 
 /// What one thread does in one call.

@@ -52,7 +52,7 @@ fn product(dtype: DType, m: usize, k: usize, n: usize) -> Case {
 
 /// Operands that lie as columns.
 fn transposed(op: &str, dtype: DType, m: usize, k: usize, n: usize, call: fn(&T, &T) -> Result<T>) -> Case {
-    let a = if op.contains("at") { [k, m] } else { [m, k] };
+    let a = if op.contains("_at") { [k, m] } else { [m, k] };
     let b = if op.contains("bt") { [n, k] } else { [k, n] };
     let inputs = [data(&a), data(&b)];
     let case = Case::new(("matmul", op), dtype, inputs, move |inputs| call(&inputs.x[0], &inputs.x[1]));
@@ -74,4 +74,24 @@ fn linear(cases: &mut Vec<Case>, dtype: DType, activation: Activation, rows: usi
         inputs.x[0].linear(&inputs.x[1], Some(&inputs.x[2]), activation)
     });
     cases.push(cost(case, dtype, rows, features, features));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a product of 2×3 by 3×4 whose operands lie as the name says.
+    fn fits(op: &str, call: fn(&T, &T) -> Result<T>) {
+        let backend = congruent::backend("cpu").unwrap();
+        let case = transposed(op, DType::F32, 2, 3, 4, call);
+        let mut inputs = case.make(&backend).unwrap();
+        case.call(&mut inputs).unwrap_or_else(|error| panic!("{op}: {error}"));
+    }
+
+    #[test]
+    fn transposed_operands_fit() {
+        fits("matmul_bt", |a, b| a.matmul(&b.t()?));
+        fits("matmul_at", |a, b| a.t()?.matmul(b));
+        fits("matmul_atbt", |a, b| a.t()?.matmul(&b.t()?));
+    }
 }
