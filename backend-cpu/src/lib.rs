@@ -1,7 +1,7 @@
 //! Congruent's CPU backend: every op, dtype and layout of the [contract](congruent_backend_api), in safe Rust.
 //!
 //! - [`ndarray`] walks strided memory: views over this crate's buffers, never the storage type itself. Its matrix
-//!   product is the portable SIMD kernels of `matrixmultiply`.
+//!   product is the portable SIMD kernels of `matrixmultiply`, but of a matrix and a few vectors the crate's own loops.
 //! - [`fearless_simd`] compiles inner loops for AVX2 and AVX-512 too and chooses at run time. Results are the same bits at every
 //!   level; `CONGRUENT_SIMD=baseline` or `=avx2` in the environment lowers it.
 //! - The elementary functions that models call most are computed side by side in these loops, the others by [`pxfm`];
