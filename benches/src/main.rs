@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use congruent_benches::case::Case;
 use congruent_benches::compare::Comparison;
-use congruent_benches::document::{Document, SCHEMA};
+use congruent_benches::document::{Document, Row, SCHEMA};
 use congruent_benches::environment::Environment;
 use congruent_benches::machine::Machine;
 use congruent_benches::measure::{Effort, measure_all};
@@ -136,17 +136,27 @@ fn report(args: &ReportArgs) -> Result<bool, String> {
     eprintln!("{} cases on {}", chosen.len(), names.join(", "));
     let effort = if args.quick { Effort::QUICK } else { Effort::USUAL };
     let environment = Environment::of_this_process();
+    let identities: Vec<_> = runners.iter().map(|runner| runner.identity().clone()).collect();
+    let document = |rows: &[Row]| {
+        let rows = rows.iter().filter(|row| !row.times.is_empty()).cloned().collect();
+        let (environment, runners) = (environment.clone(), identities.clone());
+        Document { schema: SCHEMA, command: command(), environment, runners, rows }
+    };
     let bar = progress(chosen.len() * effort.passes);
-    let mut rows = measure_all(&chosen, &mut runners, effort, args.full, |case| {
+    let begin = |case: &Case| {
         bar.set_message(case.spec.name());
         bar.inc(1);
-    });
+    };
+    let rows = measure_all(&chosen, &mut runners, effort, args.full, begin, |pass, rows| {
+        if bar.is_hidden() {
+            eprintln!("pass {} of {} is in {}", pass + 1, effort.passes, args.out.display());
+        }
+        let document = document(rows);
+        write(&args.out.join("report.json"), &document.to_json()?)?;
+        pages(&document, &args.out)
+    })?;
     bar.finish_and_clear();
-    rows.retain(|row| !row.times.is_empty());
-    let runners = runners.iter().map(|runner| runner.identity().clone()).collect();
-    let document = Document { schema: SCHEMA, command: command(), environment, runners, rows };
-    write(&args.out.join("report.json"), &document.to_json()?)?;
-    pages(&document, &args.out)?;
+    let document = document(&rows);
     print(&table::terminal(&document))?;
     print(&format!("{}: report.html, report.md, report.json", args.out.display()))?;
     let failed = document.failures().any(|(_, time, _)| document.ours().any(|ours| ours.library == time.library));

@@ -33,14 +33,19 @@ struct Entry<'a> {
     time: Time,
 }
 
-/// Times cases, pass after pass; `begin` hears of each case of each pass before it begins.
-pub fn measure_all(
+/// Times cases, pass after pass; `begin` hears of each case of each pass before it begins, `keep` gets what there is after
+/// each pass: whoever stops a long run has what was measured until then.
+///
+/// # Errors
+/// What `keep` returns; then nothing more is measured.
+pub fn measure_all<E>(
     cases: &[Case],
     runners: &mut [Box<dyn Runner>],
     effort: Effort,
     full: bool,
     mut begin: impl FnMut(&Case),
-) -> Vec<Row> {
+    mut keep: impl FnMut(usize, &[Row]) -> Result<(), E>,
+) -> Result<Vec<Row>, E> {
     let mut rows: Vec<Row> = Vec::new();
     for pass in 0..effort.passes {
         for (at, case) in cases.iter().enumerate() {
@@ -53,8 +58,9 @@ pub fn measure_all(
                 None => rows.push(measure(case, runners, effort, full)),
             }
         }
+        keep(pass, &rows)?;
     }
-    rows
+    Ok(rows)
 }
 
 /// Times a case; `huge` cases are not for CPUs unless `full`.
@@ -204,7 +210,7 @@ mod tests {
         assert_eq!(log.borrow().len(), 8);
 
         let (mut runners, log) = fakes(&[("a", 10.0, 99)]);
-        let rows = measure_all(&[case()], &mut runners, Effort::USUAL, false, |_| {});
+        let rows = measure_all(&[case()], &mut runners, Effort::USUAL, false, |_| {}, |_, _| Ok::<(), ()>(())).unwrap();
         assert_eq!((rows[0].times[0].seconds.len(), log.borrow().len()), (1, 3));
     }
 
@@ -213,9 +219,19 @@ mod tests {
         let (mut runners, _) = fakes(&[("a", 0.01, 999)]);
         let mut seen = Vec::new();
         let cases = [case(), case().named("other")];
-        let rows = measure_all(&cases, &mut runners, Effort::USUAL, false, |case| seen.push(case.spec.shape.clone()));
+        let begin = |case: &Case| seen.push(case.spec.shape.clone());
+        let mut kept = Vec::new();
+        let keep = |pass, rows: &[Row]| {
+            kept.push((pass, rows.len(), rows[1].times[0].seconds.len()));
+            Ok::<(), ()>(())
+        };
+        let rows = measure_all(&cases, &mut runners, Effort::USUAL, false, begin, keep).unwrap();
         assert_eq!(seen, ["4", "other", "4", "other", "4", "other"]);
+        assert_eq!(kept, [(0, 2, 3), (1, 2, 6), (2, 2, 9)]);
         assert!(rows.iter().all(|row| row.times[0].seconds.len() == 9));
+        // What cannot be kept is not measured for.
+        let stopped = measure_all(&cases, &mut runners, Effort::USUAL, false, |_| {}, |pass, _| Err(pass));
+        assert_eq!(stopped, Err(0));
     }
 
     #[test]
