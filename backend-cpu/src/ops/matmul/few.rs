@@ -14,6 +14,9 @@ use crate::simd::light;
 /// The most vectors that are multiplied without packing.
 const FEW: usize = 8;
 
+/// The elements of a matrix that is packed for several vectors all the same.
+const SMALL: usize = 1 << 10;
+
 /// The sums that a dot product is spread over.
 const LANES: usize = 32;
 
@@ -38,16 +41,18 @@ impl Form {
         /// Shorter columns do not fill the registers, and shorter rows not the lanes.
         const SHORT: usize = 16;
         let columns = |length: usize| length >= k.min(SHORT);
-        let (left, right) = (m <= FEW, n <= FEW);
+        // A small matrix is packed in no time, in which several vectors gain more.
+        let worth = |matrix: usize, vectors: usize| vectors == 1 || matrix.saturating_mul(k) >= SMALL;
+        let (left, right) = (m <= FEW && worth(n, m), n <= FEW && worth(m, n));
         // Packing widens too, so what must be widened gains from dot products for longer.
         let dots = if size_of::<T::Wide>() > size_of::<T>() { FEW } else { 2 };
         if left && b.col == 1 && columns(n) {
             Some(Self { left: true, dots: false })
         } else if right && a.row == 1 && columns(m) {
             Some(Self { left: false, dots: false })
-        } else if m <= dots && b.row == 1 && k >= SHORT {
+        } else if left && m <= dots && b.row == 1 && k >= SHORT {
             Some(Self { left: true, dots: true })
-        } else if n <= dots && a.col == 1 && k >= SHORT {
+        } else if right && n <= dots && a.col == 1 && k >= SHORT {
             Some(Self { left: false, dots: true })
         } else {
             (m == 1 || n == 1).then_some(Self { left: m == 1, dots: true })
