@@ -39,6 +39,34 @@ pub(super) fn dominating(backend: &Backend, seed: u64) -> Result<Option<String>>
     Ok(None)
 }
 
+/// So many keys that a backend may split them, for few queries and for many: one key in each head dominates, wherever it is,
+/// and keys of equal scores count alike (whole numbers, of which there is a power of two, have an exact mean).
+pub(super) fn many_keys(backend: &Backend, seed: u64) -> Result<Option<String>> {
+    const KEYS: usize = 1024;
+    const HOT: [usize; 4] = [0, 300, 700, KEYS - 1];
+    for (dtype, queries, features) in FLOATS.into_iter().flat_map(|dtype| [(dtype, 3, 64), (dtype, 20, 96)]) {
+        let v = make(backend, dtype, Class::SmallInts, &[1, HOT.len(), KEYS, features], seed)?;
+        let mut keys = vec![0.0_f32; HOT.len() * KEYS * features];
+        HOT.iter().enumerate().for_each(|(head, hot)| keys[(head * KEYS + hot) * features] = 1.0);
+        let k = Tensor::from_slice(backend, &keys, [1, HOT.len(), KEYS, features])?.cast(dtype)?;
+        let scale = if dtype == DType::F64 { 1024.0 } else { 256.0 };
+        let options = AttentionOptions { scale: Some(scale), ..Default::default() };
+        let q = Tensor::ones(backend, [1, HOT.len(), queries, features], dtype)?;
+        let rows = HOT.iter().enumerate().map(|(head, &hot)| v.i((0, head, hot))).collect::<Result<Vec<_>>>()?;
+        let rows = Tensor::stack(&rows.iter().collect::<Vec<_>>(), 0)?;
+        let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
+        let means = v.cast(wide)?.mean(2, false)?.i(0)?.cast(dtype)?;
+        let zeros = Tensor::zeros(backend, [1, HOT.len(), queries, features], dtype)?;
+        for (q, each) in [(&q, rows), (&zeros, means)] {
+            let expected = each.unsqueeze(1)?.expand([HOT.len(), queries, features])?.unsqueeze(0)?;
+            if let Some(found) = differ(&q.attention(&k, &v, None, options)?, &expected, true)? {
+                return Ok(Some(format!("{dtype}, {queries} queries: {found}")));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// With equal scores and whole numbers the sums are exact, whatever the mask skips.
 pub(super) fn bands(backend: &Backend, seed: u64) -> Result<Option<String>> {
     let bands = [(true, None, Alignment::Last), (true, Some(3), Alignment::First), (false, Some(20), Alignment::Last)];

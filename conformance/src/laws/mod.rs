@@ -89,6 +89,7 @@ pub const LAWS: &[Law] = &[
     Law { name: "layer norm ignores an exact shift and power of two", test: norms::rescaled },
     Law { name: "attention to one key gives its value", test: attention::one_key },
     Law { name: "attention with a dominating score gives that key's value", test: attention::dominating },
+    Law { name: "attention over many keys counts each of them", test: attention::many_keys },
     Law { name: "causality and windows of attention are masks", test: attention::bands },
     Law {
         name: "attention over halves of the keys, weighted by log-sum-exp, is that over all",
